@@ -30,7 +30,7 @@ mod supervisors;
 pub(crate) use messages::{RankStart, StandbyStart, StartStage};
 pub(crate) use orphans::{adopt_orphans, forget_helper, spawn_helper};
 pub use rank_user::check_rank_user;
-pub(crate) use report::{RankEvents, RankProcess, StartError};
+pub(crate) use report::{RankEnd, RankEvents, RankProcess, StartError, SupervisorLoss};
 pub use rights::restrict_process;
 pub(crate) use rights::{has_set_user_capability, rank_umask};
 pub use service::supervise_ranks;

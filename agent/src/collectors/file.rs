@@ -12,7 +12,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use super::inotify::InotifyWatcher;
 use lines::LineBuffer;
@@ -127,6 +127,11 @@ impl FileFollower {
     pub(crate) fn position(&self) -> Option<FilePosition> {
         let open = self.open.as_ref()?;
         Some(open.place(open.offset - self.lines.held()))
+    }
+
+    /// Returns the time of the newest write to the open file, by the clock of its file system.
+    pub(crate) fn written_at(&self) -> Option<SystemTime> {
+        self.open.as_ref()?.file.metadata().ok()?.modified().ok()
     }
 
     /// Reads new data without blocking, at most [`LOOK_BYTES_MAX`] bytes. Returns true if the end was reached.

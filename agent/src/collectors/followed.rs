@@ -1,7 +1,7 @@
 //! Followed file with its triage: reads bytes, emits evidence, and stores the restart position.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rankguard_faults::{LogObservation, Triage};
 use rankguard_model::Timestamp;
@@ -15,6 +15,9 @@ use super::stream::triage;
 use super::uptime::{just_now, of_this_boot};
 use crate::clock;
 use crate::pending_evidence::{PendingEvidence, ReaderCursor};
+
+/// Maximum time for which lines of a rank may have been written before the first read of its file.
+const UNREAD_MAX: Duration = Duration::from_secs(60);
 
 /// Followed file of one writer, with its triage and restart position.
 pub(crate) struct FollowedFile {
@@ -33,6 +36,8 @@ pub(crate) struct FollowedFile {
     at: Option<FilePosition>,
     /// True once the end has been reached: lines read after that were just written.
     live: bool,
+    /// Time of the last poll that reached the end.
+    polled_at: Option<Timestamp>,
 }
 
 impl FollowedFile {
@@ -67,6 +72,7 @@ impl FollowedFile {
             stored: None,
             at: None,
             live: false,
+            polled_at: None,
         }
     }
 
@@ -134,7 +140,9 @@ impl FollowedFile {
         self.at = at;
         // Lines are dated by the wall clock. Triage waits by the monotonic clock: otherwise a wall clock set back by an
         // hour would hold a line back for an hour.
-        let now = clock::now();
+        let read = clock::now();
+        let now = self.written_at(read);
+        self.polled_at = ended.then_some(read);
         let steady = clock::steady();
         let mut sightings = Vec::new();
         for one in seen {
@@ -159,6 +167,17 @@ impl FollowedFile {
             Some(ReaderCursor { key, value })
         });
         reporter.push(sightings, cursor, &mut self.stored);
+    }
+
+    /// Returns the time of the newest lines of a read. The output of a rank, which the agent keeps on a file system of its
+    /// node, may be read long after it was written, and after the end of the rank.
+    fn written_at(&self, read: Timestamp) -> Timestamp {
+        let is_of_rank = matches!(self.writer, LineOrigin::Rank(_));
+        let written = self.follower.written_at().filter(|_| is_of_rank);
+        let since = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let nanos = since.and_then(|since| i64::try_from(since.as_nanos()).ok());
+        let earliest = self.polled_at.unwrap_or_else(|| read.before(UNREAD_MAX)).min(read);
+        nanos.map_or(read, |nanos| Timestamp(nanos).clamp(earliest, read))
     }
 
     fn line(
@@ -227,7 +246,7 @@ mod tests {
     use std::io::Write;
     use std::path::Path;
 
-    use rankguard_model::{EvidenceSource, Role};
+    use rankguard_model::{EvidenceSource, Generation, JobId, Rank, RankRef, Role};
 
     use super::*;
     use crate::collectors::testing::{commit, reporter, told};
@@ -371,6 +390,36 @@ mod tests {
             seen.len() == 2 && seen[0].contains("was truncated") && seen[1].contains("Xid"),
             "{seen:?}"
         );
+    }
+
+    /// The reader of a busy node reads the last lines of a rank after the end of the rank.
+    #[test]
+    fn a_line_of_a_rank_is_dated_by_its_write_however_late_it_is_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(EvidenceSource::JobLog, dir.path());
+        let path = dir.path().join("rank-0.err");
+        let rank = RankRef {
+            job: JobId::from("m"),
+            generation: Generation(1),
+            rank: Rank(0),
+        };
+        append(&path, "start\n");
+        let mut followed = FollowedFile::new(&path, StartPosition::Beginning, LineOrigin::Rank(rank), None, &reporter);
+        followed.look(&reporter);
+        append(&path, "RuntimeError: CUDA error: out of memory\n");
+        let written = clock::now();
+        std::thread::sleep(Duration::from_millis(30));
+        let ended = clock::now();
+        std::thread::sleep(Duration::from_millis(30));
+        followed.finish(&reporter);
+        let at = commit(&reporter)[0].at;
+        assert!(at <= written && at < ended, "{at} {written}");
+        // A program may give its file any time.
+        append(&path, "RuntimeError: CUDA error: out of memory\n");
+        let file = File::options().append(true).open(&path).expect("opens");
+        file.set_modified(UNIX_EPOCH).expect("is set");
+        followed.finish(&reporter);
+        assert!(commit(&reporter)[0].at >= ended, "not before the last poll");
     }
 
     /// After a wall clock step of an hour back or a day ahead no line is held back, reported twice or lost.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_faults::classes;
-use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role};
+use rankguard_model::{
+    Classification, EvidenceBody, EvidenceSource, RankRef, Role, STATE_DIR_FULL, STATE_DIR_HAS_ROOM,
+};
 
 use super::host_load::HostLoad;
 use super::limits::{self, LimitFindings};
@@ -45,6 +47,10 @@ const SHM_FINE: f64 = 0.1;
 const OWN_LOW: f64 = 0.1;
 /// Part above which the report clears.
 const OWN_FINE: f64 = 0.15;
+/// Free bytes of the state directory below which the start of ranks fails, or fails next.
+const OWN_FULL: f64 = 4.0 * 1_048_576.0;
+/// Free bytes above which the report clears.
+const OWN_USABLE: f64 = 8.0 * 1_048_576.0;
 /// Interval of slow checks: services, clock source, free space of file systems.
 const SLOW: Duration = Duration::from_secs(5);
 /// Interval of thorough checks: interrupt counters, open files of ranks.
@@ -76,6 +82,7 @@ struct FileSystemThresholds {
     blocks: HysteresisThreshold,
     inodes: HysteresisThreshold,
     own: HysteresisThreshold,
+    full: HysteresisThreshold,
 }
 
 impl HostCollector {
@@ -190,6 +197,7 @@ impl HostCollector {
             blocks: HysteresisThreshold::low(low, fine),
             inodes: HysteresisThreshold::low(low, fine),
             own: HysteresisThreshold::low(OWN_LOW, OWN_FINE),
+            full: HysteresisThreshold::low(OWN_FULL, OWN_USABLE),
         });
         self.intake.board().has_room(FileSystemView {
             place: path.clone(),
@@ -213,6 +221,7 @@ impl HostCollector {
         }
         if *path == self.state_dir {
             self.own_room(&mut known.own, room);
+            self.own_end(&mut known.full, room);
         }
     }
 
@@ -236,6 +245,26 @@ impl HostCollector {
             room.blocks * 100.0
         );
         let mut says = mark(classes::DISK_FULL, Role::Confirmation, 0.5, "agent.state_dir_room");
+        self.uses.annotate_mark(place(&self.state_dir), &mut says);
+        self.line(text, Some(says));
+    }
+
+    /// Reports a state directory in which fences cannot be recorded, so that the node can start no ranks.
+    fn own_end(&self, threshold: &mut HysteresisThreshold, room: FreeSpace) {
+        let Some(crossed) = threshold.take(room.bytes as f64) else {
+            return;
+        };
+        let path = self.state_dir.display();
+        if !crossed.beyond {
+            let says = mark(classes::NONE, Role::Noise, 0.9, STATE_DIR_HAS_ROOM);
+            let text = format!("the agent's state directory {path} has {} bytes left again", room.bytes);
+            return self.line(text, Some(says));
+        }
+        let text = format!(
+            "the agent's state directory {path} is full: it has {} bytes left",
+            room.bytes
+        );
+        let mut says = mark(classes::DISK_FULL, Role::Confirmation, 0.5, STATE_DIR_FULL);
         self.uses.annotate_mark(place(&self.state_dir), &mut says);
         self.line(text, Some(says));
     }

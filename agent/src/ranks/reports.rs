@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rankguard_model::{EvidenceBody, EvidenceSource, ProcessExit, RankRef, Timestamp};
+use rankguard_faults::classes;
+use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role, SUPERVISOR_LOST, Timestamp};
 
 use super::environment::RankFiles;
 use super::exit_message::exit_message;
@@ -12,9 +13,9 @@ use super::last_output::last_output;
 use crate::clock;
 use crate::collectors::{FlightDumps, JobLogs, KernelLogHandle};
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark};
 use crate::roster::RankRoster;
-use crate::supervisor::{RankEvents, RankProcess};
+use crate::supervisor::{RankEnd, RankEvents, RankProcess, SupervisorLoss};
 
 /// Longest wait before an exit is reported for the rank's last output to be read: milliseconds on a node with a free
 /// core; on an overloaded one the cause is worth the wait.
@@ -96,15 +97,14 @@ impl RankEvents for RankReports {
             .push(PendingEvidence::now(EvidenceSource::Ranks, entity, body).urgent());
     }
 
-    fn exited(&self, rank: &RankRef, pid: u32, exit: ProcessExit) {
+    fn exited(&self, rank: &RankRef, end: RankEnd) {
         let mut outputs = self.outputs.lock().expect("no holder of the output files panics");
         let files = outputs.remove(rank);
         drop(outputs);
         let report = ExitReport {
             files,
             rank: rank.clone(),
-            pid,
-            exit,
+            end,
             ended_by_agent: self.roster.is_ending(rank),
             ended_at: clock::now(),
             roster: self.roster.clone(),
@@ -126,8 +126,7 @@ impl RankEvents for RankReports {
 #[derive(Debug, Clone)]
 struct ExitReport {
     rank: RankRef,
-    pid: u32,
-    exit: ProcessExit,
+    end: RankEnd,
     ended_by_agent: bool,
     ended_at: Timestamp,
     files: Option<RankFiles>,
@@ -144,8 +143,7 @@ impl ExitReport {
         self.kernel_log.read_all(KERNEL_LOG);
         self.job_logs.finish(self.rank.clone(), LAST_WORDS);
         self.flight.finish(&self.rank);
-        let pid = self.pid;
-        let exit = self.exit;
+        let RankEnd { pid, exit, lost } = self.end;
         let entity = self.roster.entity(&self.rank);
         let files = self.files.as_ref();
         if let Some((body, mark)) = files.and_then(|files| exit_message(&files.stderr, exit)) {
@@ -162,7 +160,7 @@ impl ExitReport {
             },
         );
         let last = files.and_then(|files| last_output(files, exit, self.ended_at));
-        let sighting = sighting.marked(last.into_iter().collect());
+        let sighting = sighting.marked(last.into_iter().chain(lost.map(loss_mark)).collect());
         if exit.is_success() {
             self.roster.succeeded(&self.rank);
         }
@@ -170,4 +168,15 @@ impl ExitReport {
         self.intake.push(sighting.at(self.ended_at).urgent());
         self.roster.ended(&self.rank);
     }
+}
+
+/// Returns the mark on the exit of a rank that ended with its supervisor.
+fn loss_mark(lost: SupervisorLoss) -> Classification {
+    let mut found = mark(classes::NONE, Role::Noise, 0.0, SUPERVISOR_LOST);
+    found.fields = [
+        ("supervisor", lost.supervisor.to_string()),
+        ("signal", lost.signal.to_string()),
+    ]
+    .into();
+    found
 }

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(super) struct SupervisorHandle {
     channel: PacketChannel,
     pid: u32,
     child: Mutex<Option<Child>>,
+    /// True once the agent has killed it.
+    is_killed: AtomicBool,
 }
 
 impl SupervisorHandle {
@@ -60,6 +63,7 @@ impl SupervisorHandle {
             channel,
             pid: child.id(),
             child: Mutex::new(Some(child)),
+            is_killed: AtomicBool::new(false),
         })
     }
 
@@ -123,18 +127,22 @@ impl SupervisorHandle {
     }
 
     pub(super) fn kill(&self) {
+        self.is_killed.store(true, Ordering::Relaxed);
         if let Some(child) = self.lock().as_mut() {
             let _ = child.kill();
         }
     }
 
-    /// Waits for the end of the process and reaps it.
-    pub(super) fn wait(&self) {
+    /// Waits for the end of the process and reaps it. Returns the signal that ended it, if the agent did not send it.
+    pub(super) fn wait(&self) -> Option<i32> {
         let child = self.lock().take();
-        if let Some(mut child) = child {
-            let _ = child.wait();
+        let status = child.and_then(|mut child| {
+            let status = child.wait();
             forget_helper(self.pid);
-        }
+            status.ok()
+        });
+        let is_killed = self.is_killed.load(Ordering::Relaxed);
+        status.and_then(|status| status.signal()).filter(|_| !is_killed)
     }
 }
 

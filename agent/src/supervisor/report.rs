@@ -13,7 +13,30 @@ pub(crate) trait RankEvents: fmt::Debug + Send + Sync {
     /// Records the process of a rank. Called before the start is confirmed, and before its exit.
     fn started(&self, rank: &RankRef, process: RankProcess);
     /// Records the exit of a rank's process, or that it has left its generation. Called once for each that started.
-    fn exited(&self, rank: &RankRef, pid: u32, exit: ProcessExit);
+    fn exited(&self, rank: &RankRef, end: RankEnd);
+}
+
+/// End of a rank's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RankEnd {
+    pub(crate) pid: u32,
+    pub(crate) exit: ProcessExit,
+    /// Loss of its supervisor, with which it ended.
+    pub(crate) lost: Option<SupervisorLoss>,
+}
+
+impl RankEnd {
+    pub(crate) fn new(pid: u32, exit: ProcessExit) -> Self {
+        Self { pid, exit, lost: None }
+    }
+}
+
+/// Supervisor that a signal ended which the agent did not send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SupervisorLoss {
+    /// Process id of the supervisor.
+    pub(crate) supervisor: u32,
+    pub(crate) signal: i32,
 }
 
 /// Process of a rank.

@@ -16,7 +16,7 @@ use super::group::SupervisedGroup;
 use super::handle::SupervisorHandle;
 use super::messages::{RankStart, StandbyStart, SupervisorReport};
 use super::orphans::{end_orphans, reap_orphans};
-use super::report::{RankEvents, RankProcess, StartError};
+use super::report::{RankEnd, RankEvents, RankProcess, StartError, SupervisorLoss};
 use super::standby_status::StandbyStatus;
 use crate::lease::RankLease;
 use crate::processes::{CgroupBase, EndedProcesses, FenceMark, ProcessTable, signal_process};
@@ -391,7 +391,7 @@ impl SupervisorsShared {
 
     /// Ends the leftovers of a generation after the end of its supervisor.
     fn clean_up(&self, generation: &Arc<SupervisedGeneration>) {
-        generation.handle.wait();
+        let signal = generation.handle.wait();
         if let Some(group) = &generation.cgroup {
             group.end(self.kill_limit);
         }
@@ -406,8 +406,17 @@ impl SupervisorsShared {
         }
         let state = std::mem::take(&mut *generation.lock());
         drop(state.starting);
+        let lost = signal.map(|signal| SupervisorLoss {
+            supervisor: generation.handle.pid(),
+            signal,
+        });
         for (rank, pid) in state.running {
-            self.events.exited(&generation.rank(rank), pid, ProcessExit::Signal(9));
+            let end = RankEnd {
+                pid,
+                exit: ProcessExit::Signal(9),
+                lost,
+            };
+            self.events.exited(&generation.rank(rank), end);
         }
     }
 
@@ -482,7 +491,8 @@ impl SupervisorsShared {
                     state.kept.insert(local_rank, pid);
                     state.kept_since = Some(Instant::now());
                 }
-                self.events.exited(&generation.rank(rank), pid, ProcessExit::Left);
+                self.events
+                    .exited(&generation.rank(rank), RankEnd::new(pid, ProcessExit::Left));
             }
             SupervisorReport::Exited { rank, pid, status } => {
                 {
@@ -493,7 +503,8 @@ impl SupervisorsShared {
                         generation.handle.ask_to_end();
                     }
                 }
-                self.events.exited(&generation.rank(rank), pid, exit_of(status));
+                self.events
+                    .exited(&generation.rank(rank), RankEnd::new(pid, exit_of(status)));
             }
         }
     }

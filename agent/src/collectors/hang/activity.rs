@@ -70,7 +70,7 @@ pub(super) struct ObservedActivity {
     looked: Instant,
     output_bytes: u64,
     ticks: u64,
-    /// Last poll at which the output had grown, and last at which processor time was used.
+    /// Newest output, and last poll at which processor time was used.
     output: Option<Instant>,
     busy: Option<Instant>,
     first: Instant,
@@ -106,7 +106,9 @@ impl ObservedActivity {
         self.is_stopped = counters.is_stopped && self.was_stopped && is_unchanged;
         self.was_stopped = counters.is_stopped;
         if counters.output_bytes > self.output_bytes {
-            self.output = Some(now);
+            // It was written since the last poll.
+            let written = now.checked_sub(counters.output_age).unwrap_or(now);
+            self.output = Some(written.max(self.looked));
         }
         self.looked = now;
         self.output_bytes = counters.output_bytes;
@@ -154,6 +156,8 @@ impl ObservedActivity {
 #[derive(Debug, Clone, Copy, Default)]
 struct ActivityCounters {
     output_bytes: u64,
+    /// Time since the newest output.
+    output_age: Duration,
     ticks: u64,
     /// True if the main process is in state T.
     is_stopped: bool,
@@ -173,7 +177,7 @@ impl HangCollector {
         for (rank, pid) in ranks {
             let known = seen.activity.get_mut(&rank);
             if let Some(early) = known.filter(|known| known.is_early(now)) {
-                early.look_early(now, self.output_bytes(&rank, pid));
+                early.look_early(now, self.output(&rank, pid).bytes);
                 if let Some(state) = early.change(now) {
                     let inactive = early.inactive(now);
                     self.report_activity(&rank, state, inactive);
@@ -223,21 +227,33 @@ impl HangCollector {
         let below = below.iter().map(|child| self.proc_root.join(child.pid.to_string()));
         let is_stopped = is_stopped(&folder);
         let ticks = ticks(&folder)? + below.filter_map(|folder| ticks(&folder)).sum::<u64>();
+        let output = self.output(rank, pid);
         Some(ActivityCounters {
-            output_bytes: self.output_bytes(rank, pid),
+            output_bytes: output.bytes,
+            output_age: output.age.unwrap_or_default(),
             ticks,
             is_stopped,
         })
     }
 
-    /// Returns the size of the output of a rank, bytes.
-    fn output_bytes(&self, rank: &RankRef, pid: u32) -> u64 {
+    fn output(&self, rank: &RankRef, pid: u32) -> RankOutput {
         let number = rank.rank.0;
         let files = [format!("rank-{number}.out"), format!("rank-{number}.err")];
         let fds = self.proc_root.join(pid.to_string()).join("fd");
-        let sizes = [1, 2].map(|fd| output_size(&fds.join(fd.to_string()), &files));
-        sizes.iter().sum()
+        let [out, err] = [1, 2].map(|fd| output_of(&fds.join(fd.to_string()), &files));
+        RankOutput {
+            bytes: out.bytes + err.bytes,
+            age: out.age.into_iter().chain(err.age).min(),
+        }
     }
+}
+
+/// Output of a rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct RankOutput {
+    bytes: u64,
+    /// Time since the last write; `None` for a file without output.
+    age: Option<Duration>,
 }
 
 /// Returns true if a process is stopped by a signal (state T).
@@ -256,15 +272,22 @@ fn ticks(folder: &Path) -> Option<u64> {
     Some(times.filter_map(|time| time.parse::<u64>().ok()).sum())
 }
 
-/// Returns the size of an open file, bytes, if the agent created it for the output of the rank; 0 for other files,
-/// which may be on servers that do not answer.
-fn output_size(fd: &Path, files: &[String]) -> u64 {
+/// Returns the output in an open file, if the agent created it for the output of the rank; none for other files, which may
+/// be on servers that do not answer.
+fn output_of(fd: &Path, files: &[String]) -> RankOutput {
     let target = fs::read_link(fd).unwrap_or_default();
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     if !files.iter().any(|file| *file == name) {
-        return 0;
+        return RankOutput::default();
     }
-    fs::metadata(fd).map_or(0, |file| file.len())
+    let Ok(file) = fs::metadata(fd) else {
+        return RankOutput::default();
+    };
+    let written = file.modified().ok().filter(|_| file.len() > 0);
+    RankOutput {
+        bytes: file.len(),
+        age: written.map(|at| at.elapsed().unwrap_or_default()),
+    }
 }
 
 #[cfg(test)]
@@ -274,9 +297,31 @@ mod tests {
     fn counters(output_bytes: u64, ticks: u64) -> ActivityCounters {
         ActivityCounters {
             output_bytes,
+            output_age: Duration::ZERO,
             ticks,
             is_stopped: false,
         }
+    }
+
+    /// A rank that prints is stopped 2 s after a poll.
+    #[test]
+    fn a_rank_is_inactive_since_its_last_output_not_since_the_poll_that_saw_it() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut activity = ObservedActivity::new(start, counters(40, 0));
+        let grown = ActivityCounters {
+            output_age: Duration::from_secs(8),
+            ..counters(80, 0)
+        };
+        activity.look(at(10), grown);
+        assert_eq!(activity.inactive(at(20)), Duration::from_secs(18));
+        // A clock that was set back shows no write before the last poll.
+        let odd = ActivityCounters {
+            output_age: Duration::from_secs(90),
+            ..counters(120, 0)
+        };
+        activity.look(at(20), odd);
+        assert_eq!(activity.inactive(at(20)), Duration::from_secs(10));
     }
 
     #[test]
