@@ -79,6 +79,7 @@ fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
     for part in [
         "case 1: ",
         "Reasoning",
+        "says \"KeyError: 'lr'\" (train.py:3)",
         "Evidence, in causal order",
         "cleared in general by: ",
         "Published taxonomies",

@@ -154,11 +154,31 @@ fn the_words_of_a_program_that_ended_itself_are_in_case_and_output() {
         "> config wrong: lr=-1",
         "verdict: uncaught-exception",
         "the same failure came back after 1 retry",
+        "hint: Read the message with which the program ended itself",
     ]);
     assert_eq!(job(&cluster, "wrong")["generation"], 2);
     let cases = cluster.ask(&["cases", "--format", "json"]);
     let last = cases.as_array().and_then(|cases| cases.last()).expect("a case");
     assert_eq!(last["findings"][0]["text"], "config wrong: lr=-1", "{last:#}");
+}
+
+/// The rank ends with the process of the agent above it.
+#[test]
+fn a_rank_that_ended_with_its_supervisor_is_described_so() {
+    let cluster = Cluster::start(0, &[]);
+    let parent = cluster.dir.path().join("parent");
+    let script = format!("echo $PPID > {0}.new; mv {0}.new {0}; exec sleep 600", text_of(&parent));
+    let words = ["run", "--name", "sup", "--max-restarts", "0", "--", "sh", "-c", &script];
+    let run = command(&cluster.args(&words)).spawn().expect("the program starts");
+    let supervisor = until("the rank to run", LIMIT, || fs::read_to_string(&parent).ok());
+    let supervisor = supervisor.trim();
+    let killed = std::process::Command::new("kill").args(["-9", supervisor]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    finish(run, LIMIT).expect(3);
+    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address]).expect(0).stdout;
+    let wanted = format!("Its supervisor, process {supervisor} of the agent, was ended by SIGKILL");
+    let text = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&wanted), "{shown}");
 }
 
 #[test]

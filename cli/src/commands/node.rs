@@ -193,9 +193,17 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
         .filter(|job| !matches!(job.state, JobState::Finished | JobState::Stopped));
     for job in living {
         if job.placements.iter().any(|place| place.node.as_str() == node) {
-            let why = match &job.spec.checkpoint {
-                Some(_) => "it moves after its next checkpoint if enough other nodes are free",
-                None => "it has no checkpoints and does not move; cancel it or wait for its end",
+            let counts = &job.checkpoint_counts;
+            let void = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0);
+            let why = match (&job.spec.checkpoint, void) {
+                (Some(_), Some(void)) => format!(
+                    "it moves after its next checkpoint, and {} in a row: {}; it stays until one is committed, because \
+                     it would lose the steps since",
+                    failed_checkpoints(counts.void_in_row),
+                    void.reason
+                ),
+                (Some(_), None) => "it moves after its next checkpoint if enough other nodes are free".to_owned(),
+                (None, _) => "it has no checkpoints and does not move; cancel it or wait for its end".to_owned(),
             };
             return Some(format!("node {node}: job {} runs here; {why}", job.spec.id));
         }
@@ -206,6 +214,13 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
         "node {node}: the end of old ranks of job {} is not confirmed",
         job.spec.id
     ))
+}
+
+fn failed_checkpoints(count: u64) -> String {
+    match count {
+        1 => "1 has failed".to_owned(),
+        many => format!("{many} have failed"),
+    }
 }
 
 /// A node and its history.

@@ -1,7 +1,7 @@
 //! `rankguard run`: submits a job and follows it. Ctrl-C cancels it.
 
 mod args;
-mod checkpoint_news;
+pub(in crate::commands) mod checkpoint_news;
 mod follow;
 mod launcher;
 pub(in crate::commands) mod resume;

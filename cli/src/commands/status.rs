@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use rankguard_model::{JobState, JobView, NodeView, StatusView, TorchrunMemberState, TorchrunView};
 use serde::Serialize;
 
+use super::run::checkpoint_news::later_commit;
 use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ControllerClient;
 use crate::display_text::{count, job_state, node_use, or_empty, torchrun_members as members, torchrun_state};
@@ -215,8 +216,11 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                     ));
                 }
                 if let Some(void) = &job.checkpoint_counts.newest_void {
+                    let since = later_commit(&job.checkpoint_counts)
+                        .map(|step| format!("; step {step} has been committed since"))
+                        .unwrap_or_default();
                     out::note(&format!(
-                        "job {}: {}, the newest of step {}: {}",
+                        "job {}: {}, the latest of step {}: {}{since}",
                         job.spec.id,
                         count(
                             usize::try_from(job.checkpoint_counts.void).unwrap_or(usize::MAX),

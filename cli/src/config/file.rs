@@ -89,6 +89,17 @@ impl ConfigReader<'_> {
                 format!("{section}.{name}")
             };
             let outcome = match (find(&path), value.get_ref()) {
+                (Some(key), _) if key.kind == SettingKind::Checks => {
+                    let found = super::checks::read(value.get_ref());
+                    for what in found.mistakes {
+                        let what = format!("{path}: {what}");
+                        self.found.mistakes.push(ConfigMistake { at: at.clone(), what });
+                    }
+                    self.found
+                        .values
+                        .push((key.path, SettingValue::Checks(found.checks), at.clone()));
+                    Ok(())
+                }
                 (Some(key), _) => match convert(key.kind, value) {
                     Ok(value) => {
                         self.found.values.push((key.path, value, at.clone()));
@@ -132,9 +143,6 @@ fn unknown(path: &str, is_table: bool) -> String {
 }
 
 fn convert(kind: SettingKind, value: &Spanned<DeValue<'_>>) -> Result<SettingValue, String> {
-    if kind == SettingKind::Checks {
-        return super::checks::read(value.get_ref()).map(SettingValue::Checks);
-    }
     let found = match value.get_ref() {
         DeValue::String(text) => SettingValue::Text(text.to_string()),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use rankguard_agent::GenerationView;
 use rankguard_diagnosis::{
-    ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, PlacementIndex, SeparateFailure,
+    ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, JobContext, PlacementIndex, SeparateFailure,
 };
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Timestamp};
+use rankguard_model::{Case, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Rank, Timestamp};
 
 use super::{agent_view, read_catalogue};
 use crate::args::CommonArgs;
@@ -20,11 +20,16 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
     let view = agent_view(state_dir, common)?;
     let knowledge = common.settings([])?.agent().knowledge;
     read_catalogue(&knowledge)?;
-    let running = view
-        .ranks
-        .iter()
-        .map(|rank| (rank.rank.job.clone(), rank.rank.generation))
-        .collect();
+    let mut running: BTreeMap<JobGeneration, BTreeSet<Rank>> = BTreeMap::new();
+    for rank in &view.ranks {
+        let key = (rank.rank.job.clone(), rank.rank.generation);
+        running.entry(key).or_default().insert(rank.rank.rank);
+    }
+    if let Some(dropped) = dropped_findings(&view.findings) {
+        out::note(&format!(
+            "the agent holds its newest findings only: {dropped} older ones of this start of the agent are not considered"
+        ));
+    }
     if !view.uplink.connected {
         out::note(
             "the agent has no session with the controller: it does not know which nodes operators have uncordoned since",
@@ -40,14 +45,46 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
     Ok(knowledge.with_catalogue(|catalogue| conclude(&history, view.now, catalogue)))
 }
 
+/// Returns the number of findings that the agent no longer holds, if there are some.
+fn dropped_findings(findings: &[Evidence]) -> Option<u64> {
+    let before = findings.first()?.id.seq.0.saturating_sub(1);
+    (before > 0).then_some(before)
+}
+
 /// Records of an agent about its node.
 struct LocalHistory<'a> {
     node: &'a NodeId,
     findings: &'a [Evidence],
     generations: &'a [GenerationView],
-    running: BTreeSet<JobGeneration>,
+    /// Running ranks.
+    running: BTreeMap<JobGeneration, BTreeSet<Rank>>,
     /// Clearings of the node by operators, oldest first.
     clearings: Vec<Timestamp>,
+}
+
+impl LocalHistory<'_> {
+    /// Places the running ranks of generations that had begun by `clock`. Most ranks have no findings.
+    fn place_running(
+        &self,
+        starts: &BTreeMap<JobGeneration, Timestamp>,
+        clock: Timestamp,
+        context: &mut PlacementIndex,
+    ) {
+        for ((job, generation), ranks) in &self.running {
+            let since = starts.get(&(job.clone(), *generation)).copied();
+            let is_known = context.job(job).is_some_and(|known| known.generation >= *generation);
+            if is_known || since.is_none_or(|since| since > clock) {
+                continue;
+            }
+            let known = JobContext {
+                generation: *generation,
+                placements: ranks.iter().map(|rank| (*rank, self.node.clone())).collect(),
+                since,
+                ..JobContext::default()
+            };
+            context.set(job.clone(), known);
+        }
+    }
 }
 
 /// A generation of a job.
@@ -83,6 +120,7 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
     let mut clearings = history.clearings.iter().copied().peekable();
     for evidence in findings {
         clock = clock.max(evidence.at);
+        history.place_running(&starts, clock, &mut context);
         if let Entity::Rank {
             job,
             generation,
@@ -95,20 +133,32 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
                 known.placements.clear();
                 known.generation = *generation;
             }
-            known.placements.insert(*rank, node.clone());
-            let key = (job.clone(), *generation);
-            known.since = starts.get(&key).copied();
-            let last = spans.get(&key).map(|(_, last)| *last);
-            known.ended_at = last.filter(|_| !history.running.contains(&key));
-            context.set(job.clone(), known);
-        }
-        while let Some(due) = diagnosis.due().filter(|due| *due <= clock) {
-            for done in diagnosis.conclude(due, catalogue) {
-                cases.insert(done.draft, (done, CaseState::Closed));
+            // A late report of an earlier generation changes nothing about the later one.
+            if *generation == known.generation {
+                known.placements.insert(*rank, node.clone());
+                let key = (job.clone(), *generation);
+                known.since = starts.get(&key).copied();
+                let last = spans.get(&key).map(|(_, last)| *last);
+                known.ended_at = last.filter(|_| !history.running.contains_key(&key));
+                context.set(job.clone(), known);
             }
         }
-        while let Some(cleared) = clearings.next_if(|cleared| *cleared < evidence.at) {
-            diagnosis.clear_node(cleared, history.node);
+        // What was due before a clearing is concluded before it.
+        loop {
+            let due = diagnosis.due().filter(|due| *due <= clock);
+            let cleared = clearings.peek().copied().filter(|cleared| *cleared < evidence.at);
+            match (due, cleared) {
+                (Some(due), cleared) if cleared.is_none_or(|cleared| due <= cleared) => {
+                    for done in diagnosis.conclude(due, catalogue) {
+                        cases.insert(done.draft, (done, CaseState::Closed));
+                    }
+                }
+                (_, Some(cleared)) => {
+                    clearings.next();
+                    diagnosis.clear_node(cleared, history.node);
+                }
+                _ => break,
+            }
         }
         for change in diagnosis.observe(clock, evidence, &context, catalogue) {
             match change {
@@ -177,7 +227,7 @@ fn case(done: ConcludedDraft, state: CaseState) -> Case {
 mod tests {
     use rankguard_model::{
         ClassId, Classification, Device, DeviceKind, EvidenceBody, EvidenceId, EvidenceSource, FieldValues,
-        ProcessExit, Rank, Role, Sequence,
+        ProcessExit, Role, Sequence,
     };
 
     use super::*;
@@ -240,7 +290,9 @@ mod tests {
         ]
     }
 
-    fn concluded(findings: &[Evidence], running: &BTreeSet<JobGeneration>, now: i64) -> Vec<Case> {
+    type RunningRanks = BTreeMap<JobGeneration, BTreeSet<Rank>>;
+
+    fn concluded(findings: &[Evidence], running: &RunningRanks, now: i64) -> Vec<Case> {
         let history = LocalHistory {
             node: &NodeId::from("a"),
             findings,
@@ -253,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_agent_s_own_findings_become_the_case_that_a_controller_would_make() {
-        let cases = concluded(&lost_gpu_and_dead_rank(), &BTreeSet::new(), 1000);
+        let cases = concluded(&lost_gpu_and_dead_rank(), &RunningRanks::new(), 1000);
         assert!(
             cases
                 .iter()
@@ -278,22 +330,22 @@ mod tests {
         fault.id.seq = Sequence(3);
         fault.at = Timestamp(160 * SECOND);
         findings.push(fault);
-        let jobs = |running: &BTreeSet<JobGeneration>| -> Vec<Option<JobId>> {
+        let jobs = |running: &RunningRanks| -> Vec<Option<JobId>> {
             let cases = concluded(&findings, running, 1000);
             let holds = |case: &&Case| case.findings.iter().any(|it| it.class.as_str() == "gpu-fallen-off-bus");
             cases.iter().filter(holds).map(|case| case.job.clone()).collect()
         };
-        assert_eq!(jobs(&BTreeSet::new()), [None]);
+        assert_eq!(jobs(&RunningRanks::new()), [None]);
         let job = exit.entity.job().expect("a rank's").clone();
-        let running = BTreeSet::from([(job.clone(), Generation(1))]);
+        let running = RunningRanks::from([((job.clone(), Generation(1)), BTreeSet::from([Rank(0)]))]);
         assert_eq!(jobs(&running), [Some(job)]);
     }
 
     #[test]
     fn a_failure_of_this_moment_is_open_and_nothing_is_no_case() {
-        let cases = concluded(&lost_gpu_and_dead_rank(), &BTreeSet::new(), 101);
+        let cases = concluded(&lost_gpu_and_dead_rank(), &RunningRanks::new(), 101);
         assert!(!cases.is_empty() && cases.iter().any(|case| case.state == CaseState::Open));
-        assert_eq!(concluded(&[], &BTreeSet::new(), 0).len(), 0);
+        assert_eq!(concluded(&[], &RunningRanks::new(), 0).len(), 0);
     }
 
     /// Rule 5 of the attribution: a clearing ends the earlier evidence of the node.
@@ -311,7 +363,7 @@ mod tests {
                 node: &NodeId::from("a"),
                 findings: &findings,
                 generations: &generations,
-                running: BTreeSet::new(),
+                running: RunningRanks::new(),
                 clearings: cleared.iter().map(|at| Timestamp(at * SECOND)).collect(),
             };
             let cases = conclude(&history, Timestamp(1000 * SECOND), Catalogue::builtin());
@@ -332,5 +384,84 @@ mod tests {
         // A later clearing does not undo an earlier one.
         let twice = classes(&[110, 500]);
         assert!(twice.contains(&(job, "process-aborted".to_owned())), "{twice:?}");
+    }
+
+    fn history_of<'a>(
+        node: &'a NodeId,
+        findings: &'a [Evidence],
+        generations: &'a [GenerationView],
+        running: &RunningRanks,
+    ) -> LocalHistory<'a> {
+        LocalHistory {
+            node,
+            findings,
+            generations,
+            running: running.clone(),
+            clearings: Vec::new(),
+        }
+    }
+
+    fn generation(number: u64, since: i64) -> GenerationView {
+        GenerationView {
+            job: JobId::from("llm"),
+            generation: Generation(number),
+            since: Timestamp(since * SECOND),
+        }
+    }
+
+    /// The first finding of a job may be the fault of its device: healthy ranks have none.
+    #[test]
+    fn a_fault_of_a_device_belongs_to_the_running_job_that_has_no_findings() {
+        let fault = &lost_gpu_and_dead_rank()[..1];
+        let running = RunningRanks::from([((JobId::from("llm"), Generation(1)), BTreeSet::from([Rank(0)]))]);
+        let node = NodeId::from("a");
+        for (since, expected) in [(90, Some(JobId::from("llm"))), (130, None)] {
+            let generations = [generation(1, since)];
+            let history = history_of(&node, fault, &generations, &running);
+            let cases = conclude(&history, Timestamp(1000 * SECOND), Catalogue::builtin());
+            let jobs: Vec<Option<JobId>> = cases.into_iter().map(|case| case.job).collect();
+            assert_eq!(jobs, [expected], "{since}");
+        }
+    }
+
+    /// The exit of a rank of generation 1 is reported after generation 2 has begun.
+    #[test]
+    fn a_late_report_of_an_earlier_generation_does_not_end_the_later_one() {
+        let [fault, exit] = <[Evidence; 2]>::try_from(lost_gpu_and_dead_rank()).expect("two");
+        let of = |generation: u64, at: i64, seq: u64| {
+            let mut later = exit.clone();
+            later.id.seq = Sequence(seq);
+            later.at = Timestamp(at * SECOND);
+            if let Entity::Rank { generation: known, .. } = &mut later.entity {
+                *known = Generation(generation);
+            }
+            later
+        };
+        let mut late_fault = fault;
+        late_fault.at = Timestamp(400 * SECOND);
+        late_fault.id.seq = Sequence(9);
+        let findings = [of(2, 200, 1), of(1, 120, 2), late_fault];
+        let generations = [generation(1, 90), generation(2, 150)];
+        let running = RunningRanks::from([((JobId::from("llm"), Generation(2)), BTreeSet::from([Rank(1)]))]);
+        let node = NodeId::from("a");
+        let history = history_of(&node, &findings, &generations, &running);
+        let cases = conclude(&history, Timestamp(1000 * SECOND), Catalogue::builtin());
+        let fault = cases
+            .iter()
+            .find(|case| case.verdict.class.as_str() == "gpu-fallen-off-bus");
+        let fault = fault.expect("it is a case");
+        assert_eq!(
+            (&fault.job, fault.generation),
+            (&Some(JobId::from("llm")), Some(Generation(2)))
+        );
+    }
+
+    #[test]
+    fn findings_that_the_agent_has_dropped_are_counted() {
+        let mut findings = lost_gpu_and_dead_rank();
+        assert_eq!(dropped_findings(&findings), None);
+        findings.remove(0);
+        assert_eq!(dropped_findings(&findings), Some(1));
+        assert_eq!(dropped_findings(&[]), None);
     }
 }

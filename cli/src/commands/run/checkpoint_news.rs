@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rankguard_model::{JobState, JobView};
+use rankguard_model::{CheckpointCounts, JobState, JobView, Step};
 
 use crate::out;
 
@@ -60,10 +60,20 @@ fn void_line(new: u64, view: &JobView, newest: &rankguard_model::VoidCheckpoint)
         0 | 1 => String::new(),
         many => format!(" and {} before it", many - 1),
     };
+    // A reader of a warning looks for a fault that is present.
+    let (warning, since) = match later_commit(counts) {
+        Some(step) => ("", format!("; step {step} has been committed since")),
+        None => ("warning: ", String::new()),
+    };
     format!(
-        "warning: the checkpoint of step {}{others} failed: {} ({} committed, {} failed)",
+        "{warning}the checkpoint of step {}{others} failed: {}{since} ({} committed, {} failed)",
         newest.step, newest.reason, counts.committed, counts.void
     )
+}
+
+/// Returns the newest committed step if it was committed after the newest failure: the store keeps checkpoints again.
+pub(in crate::commands) fn later_commit(counts: &CheckpointCounts) -> Option<Step> {
+    counts.newest_committed.filter(|_| !counts.fails_now())
 }
 
 fn world_line(before: usize, ranks: usize) -> String {
@@ -74,8 +84,6 @@ fn world_line(before: usize, ranks: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::Step;
-
     use super::*;
     use rankguard_report::sample;
 
@@ -91,6 +99,13 @@ mod tests {
         assert_eq!(
             void_line(2, &view, &newest),
             "warning: the checkpoint of step 30 and 1 before it failed: no space left on device (1 committed, 2 failed)"
+        );
+        // The store works again.
+        view.checkpoint_counts.count_committed(Step(40));
+        assert_eq!(
+            void_line(2, &view, &newest),
+            "the checkpoint of step 30 and 1 before it failed: no space left on device; step 40 has been committed since (2 \
+             committed, 2 failed)"
         );
         assert!(world_line(4, 2).starts_with("world size 4 -> 2; "));
     }

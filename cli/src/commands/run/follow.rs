@@ -250,6 +250,11 @@ impl JobFollower {
                 let blamed = case.blamed_text();
                 let verdict = match case.state {
                     CaseState::Open => "evidence is being collected".to_owned(),
+                    CaseState::Closed => {
+                        let outcome = case.outcome.as_ref().map(|outcome| format!("; {outcome}"));
+                        let outcome = outcome.unwrap_or_default();
+                        format!("{class}, blamed: {blamed}{}{outcome}", drill_marker(case))
+                    }
                     _ => format!("{class}, blamed: {blamed}{}", drill_marker(case)),
                 };
                 out::note(&format!("case {} {}: {verdict}", case.id, case_progress(case)));
