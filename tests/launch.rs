@@ -175,7 +175,9 @@ fn a_rank_that_ended_with_its_supervisor_is_described_so() {
     let killed = std::process::Command::new("kill").args(["-9", supervisor]).status();
     assert!(killed.is_ok_and(|status| status.success()));
     finish(run, LIMIT).expect(3);
-    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address]).expect(0).stdout;
+    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address])
+        .expect(0)
+        .stdout;
     let wanted = format!("Its supervisor, process {supervisor} of the agent, was ended by SIGKILL");
     let text = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(&wanted), "{shown}");

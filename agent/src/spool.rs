@@ -19,11 +19,14 @@ mod join;
 mod overflow;
 mod table;
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, JournalMark, NodeId, Sequence};
 use redb::{Database, ReadableDatabase, ReadableTable};
+use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::watch;
 
 use crate::clock;
@@ -35,6 +38,9 @@ use table::{CURSORS, EVIDENCE, META, SpoolRecord};
 
 /// Page cache of the database, bytes. Pending evidence is written once and read once, in order.
 const CACHE_BYTES: usize = 1 << 20;
+
+/// Room that is kept for reports of a full disk, bytes: some commits of the database, and fences.
+const RESERVE_BYTES: u64 = 4 << 20;
 
 /// Failure of the spool.
 #[derive(Debug, thiserror::Error)]
@@ -177,6 +183,30 @@ impl Spool {
 
     fn db(&self) -> RwLockReadGuard<'_, Option<Database>> {
         self.db.read().expect("no holder of the database panics")
+    }
+
+    /// Keeps [`RESERVE_BYTES`] for the report of a full disk, which could not be written otherwise.
+    pub(crate) fn keep_reserve(&self) {
+        let path = self.reserve();
+        if path.exists() {
+            return;
+        }
+        let mut options = File::options();
+        let created = options.write(true).create_new(true).mode(0o600).open(&path);
+        let kept = created.and_then(|file| Ok(fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES)?));
+        if let Err(problem) = kept {
+            tracing::debug!(%problem, "no room is kept for reports of a full disk");
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+
+    /// Gives the kept room to the database. Returns true if there was some.
+    pub(crate) fn free_reserve(&self) -> bool {
+        std::fs::remove_file(self.reserve()).is_ok()
+    }
+
+    fn reserve(&self) -> PathBuf {
+        self.path.with_extension("reserve")
     }
 
     /// Closes and opens the database again, because one that failed to write, for lack of space or otherwise, rejects

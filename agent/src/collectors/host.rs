@@ -256,6 +256,7 @@ impl HostCollector {
         };
         let path = self.state_dir.display();
         if !crossed.beyond {
+            self.spool.keep_reserve();
             let says = mark(classes::NONE, Role::Noise, 0.9, STATE_DIR_HAS_ROOM);
             let text = format!("the agent's state directory {path} has {} bytes left again", room.bytes);
             return self.line(text, Some(says));

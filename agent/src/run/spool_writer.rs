@@ -27,6 +27,7 @@ pub(super) fn start_spool_writer(
     let spool = spool.clone();
     let linger = settings.intervals.spool_linger;
     spawn_thread("spool", move || {
+        spool.keep_reserve();
         let mut tries = 0;
         loop {
             let batch = intake.take(linger, COMMIT);
@@ -34,6 +35,12 @@ pub(super) fn start_spool_writer(
                 return;
             }
             if let Err(problem) = spool.append(&batch.sightings, &batch.positions) {
+                if spool.free_reserve() {
+                    tracing::error!(%problem, "cannot write evidence to the spool; the room that is kept for that is used");
+                    intake.put_back(batch);
+                    let _ = spool.reopen();
+                    continue;
+                }
                 tracing::error!(%problem, "cannot write evidence to the spool; it is kept in memory");
                 tries += 1;
                 if intake.is_closed() && tries > LAST_TRIES {

@@ -162,3 +162,17 @@ fn a_cursor_is_stored_with_the_evidence_it_belongs_to() {
         Some("17")
     );
 }
+
+/// What reports a full disk cannot be written to it otherwise.
+#[test]
+fn room_is_kept_for_the_report_of_a_full_disk_and_given_up_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path(), 1 << 20);
+    spool.keep_reserve();
+    let kept = dir.path().join("spool.reserve");
+    assert_eq!(std::fs::metadata(&kept).unwrap().len(), RESERVE_BYTES);
+    assert!(spool.free_reserve());
+    assert!(!kept.exists() && !spool.free_reserve());
+    spool.keep_reserve();
+    assert!(kept.exists(), "there is room again");
+}

@@ -127,8 +127,10 @@ impl SupervisorHandle {
     }
 
     pub(super) fn kill(&self) {
-        self.is_killed.store(true, Ordering::Relaxed);
-        if let Some(child) = self.lock().as_mut() {
+        if let Some(child) = self.lock().as_mut()
+            && matches!(child.try_wait(), Ok(None))
+        {
+            self.is_killed.store(true, Ordering::Relaxed);
             let _ = child.kill();
         }
     }

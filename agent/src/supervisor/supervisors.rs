@@ -549,6 +549,11 @@ fn receive_reports(handle: &SupervisorHandle, mut take: impl FnMut(SupervisorRep
             Ok(None) => return,
             Err(problem) => {
                 tracing::debug!(%problem, supervisor = handle.pid(), "the socket to a supervisor is closed");
+                // A process that a signal ends closes its socket before its parent receives the end.
+                let until = Instant::now() + EXIT_LIMIT;
+                while !handle.has_ended() && Instant::now() < until {
+                    std::thread::sleep(END_PAUSE);
+                }
                 return handle.kill();
             }
         }

@@ -190,6 +190,10 @@ pub(crate) fn role(
             "It is an error that its rank raised for a reason of its own: nothing leads from the first cause to it.";
         return (Role::Root, 0.8, why.to_owned());
     }
+    if ended_of_own_error(scene, winner, sign) {
+        let why = "The rank ended after an error of its own.".to_owned();
+        return (Role::Confirmation, 0.8, why);
+    }
     let is_explained = || {
         explains_loss(scene, winner.first, index) || is_in_silence(first, sign) || is_loss_before(scene, winner, index)
     };
@@ -209,9 +213,6 @@ pub(crate) fn role(
     let why = match &sign.what {
         SignalMeaning::Exit { .. } if is_before && scene.distinguishes_ends() && reports(scene, winner, sign) => {
             "It is the end of a rank that reports the first cause; its log was read a moment later.".to_owned()
-        }
-        SignalMeaning::Exit { .. } if ended_of_own_error(scene, winner, sign) => {
-            "The rank ended after an error of its own.".to_owned()
         }
         SignalMeaning::Exit { .. } if scene.distinguishes_ends() && is_a_moment_before(sign, first) => {
             "The rank ended at about the same time, in an order that proves nothing; it is a consequence.".to_owned()

@@ -387,7 +387,10 @@ impl DecisionContext<'_> {
     fn is_hardware_fault(&self, finding: &CaseFinding) -> bool {
         let class = self.state.catalogue().class(&finding.class);
         let is_hardware = class.is_some_and(|class| class.layer == "hardware" && class.severity == Severity::Failure);
-        is_hardware && finding.role == Role::Root && !finding.synthetic
+        // Silence proves no defect; the controller notices it itself.
+        let is_silence = finding.evidence.seq.0 == 0
+            && [classes::NODE_AGENT_SILENT, classes::NODE_CRASH].contains(&finding.class.as_str());
+        is_hardware && finding.role == Role::Root && !finding.synthetic && !is_silence
     }
 
     /// Cordons the blamed node if its hardware is at fault and the budget permits it (RG-6).

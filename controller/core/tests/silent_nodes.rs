@@ -33,6 +33,8 @@ fn agents_that_fall_silent_together_blame_none_and_the_job_goes_on_without_them(
     for rank in 0..4 {
         cluster.progress(rank, 41);
     }
+    let cordoned = cluster.state.fleet().cordoned();
+    assert_eq!(cordoned, 0, "{:#?}", cluster.announced);
     let cases = cluster.cases();
     let [case] = cases[..] else { panic!("{cases:#?}") };
     assert_eq!(case.verdict.blamed, Entity::Unknown);

@@ -251,8 +251,10 @@ impl JobFollower {
                 let verdict = match case.state {
                     CaseState::Open => "evidence is being collected".to_owned(),
                     CaseState::Closed => {
-                        let outcome = case.outcome.as_ref().map(|outcome| format!("; {outcome}"));
-                        let outcome = outcome.unwrap_or_default();
+                        // The end of a job is printed with its reason.
+                        let is_over = matches!(view.state, JobState::Finished | JobState::Stopped);
+                        let outcome = case.outcome.as_ref().filter(|_| !is_over);
+                        let outcome = outcome.map(|outcome| format!("; {outcome}")).unwrap_or_default();
                         format!("{class}, blamed: {blamed}{}{outcome}", drill_marker(case))
                     }
                     _ => format!("{class}, blamed: {blamed}{}", drill_marker(case)),
