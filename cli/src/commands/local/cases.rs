@@ -85,6 +85,39 @@ impl LocalHistory<'_> {
             context.set(job.clone(), known);
         }
     }
+
+    /// Places a rank with a finding. A late report of an earlier generation changes nothing about the later one.
+    fn place_rank(
+        &self,
+        starts: &BTreeMap<JobGeneration, Timestamp>,
+        spans: &BTreeMap<JobGeneration, (Timestamp, Timestamp)>,
+        entity: &Entity,
+        context: &mut PlacementIndex,
+    ) {
+        let Entity::Rank {
+            job,
+            generation,
+            rank,
+            node,
+        } = entity
+        else {
+            return;
+        };
+        let mut known = context.job(job).cloned().unwrap_or_default();
+        if *generation < known.generation {
+            return;
+        }
+        if *generation > known.generation {
+            known.placements.clear();
+            known.generation = *generation;
+        }
+        known.placements.insert(*rank, node.clone());
+        let key = (job.clone(), *generation);
+        known.since = starts.get(&key).copied();
+        let last = spans.get(&key).map(|(_, last)| *last);
+        known.ended_at = last.filter(|_| !self.running.contains_key(&key));
+        context.set(job.clone(), known);
+    }
 }
 
 /// A generation of a job.
@@ -121,28 +154,7 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
     for evidence in findings {
         clock = clock.max(evidence.at);
         history.place_running(&starts, clock, &mut context);
-        if let Entity::Rank {
-            job,
-            generation,
-            rank,
-            node,
-        } = &evidence.entity
-        {
-            let mut known = context.job(job).cloned().unwrap_or_default();
-            if *generation > known.generation {
-                known.placements.clear();
-                known.generation = *generation;
-            }
-            // A late report of an earlier generation changes nothing about the later one.
-            if *generation == known.generation {
-                known.placements.insert(*rank, node.clone());
-                let key = (job.clone(), *generation);
-                known.since = starts.get(&key).copied();
-                let last = spans.get(&key).map(|(_, last)| *last);
-                known.ended_at = last.filter(|_| !history.running.contains_key(&key));
-                context.set(job.clone(), known);
-            }
-        }
+        history.place_rank(&starts, &spans, &evidence.entity, &mut context);
         // What was due before a clearing is concluded before it.
         loop {
             let due = diagnosis.due().filter(|due| *due <= clock);
