@@ -7,7 +7,7 @@ mod serialized;
 use std::collections::BTreeMap;
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, Evidence, Generation, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::attribution::NodeClearings;
@@ -19,6 +19,7 @@ use crate::memory::SignalMemory;
 use crate::scope::ScopeRef;
 use crate::signal_ref::SignalRef;
 use crate::steps::StepTimes;
+use crate::storage::is_lost_shard;
 use crate::{
     CallerFact, ConcludedDraft, DraftChange, DraftId, DraftPolicy, DraftScope, PlacementIndex, Signal, SignalMeaning,
 };
@@ -163,6 +164,10 @@ impl Diagnosis {
         | CallerFact::RankStands { job, generation, .. } = fact
         {
             sign.synthetic = self.made_up.get(job) == Some(generation);
+            // Ranks may go on before the conclusion.
+            if self.has_fault_ends {
+                sign.text = format!("as of {now}, {}", sign.text);
+            }
         }
         self.take(now, &SignalRef::of(&sign.into()), context, catalogue, &mut changes);
         changes
@@ -185,6 +190,26 @@ impl Diagnosis {
     /// Records that a node reports again: its earlier silence explains no later failure.
     pub fn node_returned(&mut self, node: &NodeId) {
         self.memory.forget_silence(node);
+    }
+
+    /// Records that the store of a job kept a later checkpoint than those that failed: the shards that it did not keep
+    /// explain no later failure.
+    pub fn store_works(&mut self, job: &JobId, generation: Generation) {
+        if self.has_fault_ends {
+            let scope = ScopeRef::Job(job, generation);
+            self.memory.forget_where(scope, is_lost_shard);
+        }
+    }
+
+    /// Records that a value that an agent measures is within its limits again: its earlier reports explain no later failure.
+    pub fn value_recovered(&mut self, node: &NodeId, metric: &str) {
+        let is_report = |sign: &Signal| {
+            let rest = sign.text.strip_prefix(metric);
+            sign.source == EvidenceSource::Host && rest.is_some_and(|rest| rest.starts_with(" is "))
+        };
+        if self.has_fault_ends {
+            self.memory.forget_where(ScopeRef::Node(node), is_report);
+        }
     }
 
     /// Records that the agent of a silent node returned on the same boot: failures that were concluded from the silence

@@ -196,18 +196,19 @@ impl SignalMemory {
 
     /// Removes the silence of a node that reports again.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
-        let there = self.signals_of_subject(SubjectRef::Scope(ScopeRef::Node(node)));
-        let silent = there.filter(|(_, held)| held.sign.what.is_silence());
-        for place in silent.map(|(place, _)| place).collect::<Vec<_>>() {
-            self.remove(place);
-        }
+        self.forget_where(ScopeRef::Node(node), |sign| sign.what.is_silence());
     }
 
     /// Removes the evidence against a node and its devices.
     pub(crate) fn clear_node(&mut self, node: &NodeId) {
-        let there = self.signals_of_subject(SubjectRef::Scope(ScopeRef::Node(node)));
-        let marked = there.filter(|(_, held)| held.sign.mark().is_some());
-        for place in marked.map(|(place, _)| place).collect::<Vec<_>>() {
+        self.forget_where(ScopeRef::Node(node), |sign| sign.mark().is_some());
+    }
+
+    /// Removes the signs of a scope that pass a test.
+    pub(crate) fn forget_where(&mut self, scope: ScopeRef<'_>, is_over: impl Fn(&Signal) -> bool) {
+        let there = self.signals_of_subject(SubjectRef::Scope(scope));
+        let over = there.filter(|(_, held)| is_over(&held.sign));
+        for place in over.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
         }
     }

@@ -79,6 +79,12 @@ const IO_ERRORS: [&str; 3] = [
     classes::FILESYSTEM_IO_ERROR,
     classes::STORAGE_IO_ERROR,
 ];
+/// Returns true if a shard could not be written to the checkpoint store.
+pub(crate) fn is_lost_shard(sign: &Signal) -> bool {
+    let class = sign.class().map_or("", |class| class.as_str());
+    sign.source == EvidenceSource::Checkpoint && (IO_ERRORS.contains(&class) || class == classes::DISK_FULL)
+}
+
 /// Text of the errno EROFS, with which a file system refuses writes after a fault.
 const READ_ONLY: &str = "Read-only file system";
 /// Time for which the stamp of a kernel may be later than that of the error that it explains.

@@ -125,7 +125,7 @@ impl DecisionContext<'_> {
                         self.order(&node, keep.clone());
                     }
                     self.note_commit(job, *generation, *step);
-                    self.close_past_faults(job, &format!("the checkpoint of step {step} was committed"));
+                    self.end_store_faults(job, *step);
                     self.commit_shows_life(job, *generation);
                     self.replicas_differ(job, *generation, *step, differing);
                     self.adapt_interval(job);

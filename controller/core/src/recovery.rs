@@ -119,6 +119,7 @@ impl DecisionContext<'_> {
             self.attribute(id, &name);
         }
         match decision {
+            RecoveryDecision::Nothing(_) if self.leaves_faulty_node(id, &name, concluded) => {}
             RecoveryDecision::Nothing(why) => match &isolated {
                 NodeIsolation::Refused(_) => self.close(id, format!("{}; {why}", isolated.outcome(String::new()))),
                 NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } if confined_errors::is_outcome(why) => {
@@ -153,6 +154,35 @@ impl DecisionContext<'_> {
                 self.stop_job(&name, format!("{reason} (case {id})"));
             }
         }
+    }
+
+    /// Places a job elsewhere that works on a node that a fault beside the first cause took out of use. Returns true if
+    /// there is such a node.
+    fn leaves_faulty_node(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) -> bool {
+        let Some(job) = self.state.jobs.get(name).filter(|_| self.state.keeps_present_faults()) else {
+            return false;
+        };
+        if concluded.generation != Some(job.generation()) || job.is_pending() {
+            return false;
+        }
+        let faults = concluded
+            .findings
+            .iter()
+            .filter(|finding| self.is_hardware_fault(finding) && !self.is_confined(&finding.class));
+        let mut isolated = faults.filter_map(|finding| {
+            let node = finding.entity.node().filter(|node| self.works_on(job, node))?;
+            let case = self.state.fleet.get(node)?.cordon.as_ref()?.case?;
+            Some((case, node.clone(), finding.class.clone()))
+        });
+        let Some((case, node, class)) = isolated.next() else {
+            return false;
+        };
+        if case != id {
+            self.end_without_action(id, format!("the job leaves node {node}, see case {case}"));
+        }
+        let reasons = vec![format!("case {case}: {class} on {node}")];
+        self.place(name, Some(case), reasons);
+        true
     }
 
     /// Replaces the advice of a case that stops a job by the advice after a restart, if one was tried.

@@ -273,6 +273,88 @@ fn a_save_that_failed_once_is_over_with_the_next_commit() {
     assert_eq!(only_case(&cluster).state, CaseState::Closed);
 }
 
+/// A GPU of node 1 falls off the bus.
+fn loses_gpu(cluster: &mut Cluster) {
+    let gpu = device(node(1), DeviceKind::Gpu, "0000:3b:00");
+    let text = line("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
+    let lost = vec![mark("gpu-fallen-off-bus", Role::Root, "xid-79")];
+    cluster.report(node(1), EvidenceSource::KernelLog, gpu, text, lost);
+    cluster.wait(Duration::from_secs(8));
+}
+
+/// Returns the class of the newest case, and true if evidence of a full disk is part of it.
+fn newest_class(cluster: &Cluster) -> (String, bool) {
+    let cases = cluster.cases();
+    let newest = cases.last().expect("a failure was reported");
+    let has_disk = newest
+        .findings
+        .iter()
+        .any(|finding| finding.class.as_str() == "disk-full");
+    (newest.verdict.class.to_string(), has_disk)
+}
+
+#[test]
+fn a_store_that_kept_a_later_checkpoint_is_no_part_of_a_later_failure() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
+    for rank in [2, 3, 5] {
+        save_fails(&mut cluster, rank, 50);
+    }
+    cluster.wait(Duration::from_secs(20));
+    commits(&mut cluster, 60);
+    cluster.wait(Duration::from_secs(11));
+    loses_gpu(&mut cluster);
+    assert_eq!(newest_class(&cluster), ("gpu-fallen-off-bus".to_owned(), false));
+    assert_eq!(cluster.cases().len(), 2, "{:#?}", cluster.cases());
+}
+
+#[test]
+fn a_store_without_a_later_checkpoint_is_part_of_a_later_failure() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
+    save_fails(&mut cluster, 3, 50);
+    cluster.wait(Duration::from_secs(20));
+    // An earlier checkpoint was on its way.
+    commits(&mut cluster, 40);
+    loses_gpu(&mut cluster);
+    let all: Vec<_> = cluster.cases().into_iter().flat_map(|case| &case.findings).collect();
+    let full = all.iter().filter(|finding| finding.class.as_str() == "disk-full");
+    assert_eq!(full.count(), 2, "{:#?}", cluster.cases());
+}
+
+/// The store is full, and a GPU is lost beside it: the case of the store restarts nothing.
+#[test]
+fn a_job_leaves_a_node_that_lost_a_gpu_beside_another_failure() {
+    let generation = |rules: u32| {
+        let policy = Policy {
+            rules,
+            ..Policy::default()
+        };
+        let mut cluster = Cluster::checkpointed(policy, CheckpointTiers::default());
+        save_fails(&mut cluster, 5, 50);
+        cluster.wait(Duration::from_secs(20));
+        loses_gpu(&mut cluster);
+        cluster.obey();
+        let is_left = !cluster.state.jobs()[&job()].nodes().contains(&node(1));
+        let case = cluster
+            .cases()
+            .into_iter()
+            .find(|case| case.verdict.class.as_str() == "gpu-fallen-off-bus");
+        let state = case.map(|case| case.state);
+        (cluster.generation().0, is_left, state)
+    };
+    assert_eq!(generation(RULES), (2, true, Some(CaseState::Recovering)));
+}
+
+#[test]
+fn a_file_system_with_space_again_is_no_part_of_a_later_failure() {
+    let mut cluster = Cluster::running(Policy::default());
+    space(&mut cluster, 1, 0.0);
+    cluster.wait(Duration::from_secs(30));
+    space(&mut cluster, 1, 0.5);
+    cluster.wait(Duration::from_secs(11));
+    loses_gpu(&mut cluster);
+    assert_eq!(newest_class(&cluster), ("gpu-fallen-off-bus".to_owned(), false));
+}
+
 #[test]
 fn a_link_keeps_its_case_open_while_it_is_down() {
     let mut cluster = Cluster::running(Policy::default());

@@ -218,6 +218,9 @@ impl DecisionContext<'_> {
         match change {
             ConditionChange::Began(condition) => begin(entry, condition),
             ConditionChange::Ended { place, how } => {
+                if let Some(node) = node {
+                    self.state.diagnosis.value_recovered(node, &place);
+                }
                 self.end_conditions(evidence, &how, |condition| condition.place == place);
             }
             ConditionChange::LinkUp { adapter } => {

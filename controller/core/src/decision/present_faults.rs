@@ -7,7 +7,7 @@
 
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Entity, EvidenceSource, JobId, NodeId,
+    Case, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Entity, EvidenceSource, JobId, NodeId, Step,
 };
 
 use super::DecisionContext;
@@ -126,6 +126,20 @@ impl DecisionContext<'_> {
             self.state.cases.set_present(id, outcome);
             self.limit_present_faults();
         }
+    }
+
+    /// `FaultPresent => Closed` of the cases of a job's store that keeps checkpoints again: the failed ones explain no later
+    /// failure.
+    pub(crate) fn end_store_faults(&mut self, name: &JobId, step: Step) {
+        if let Some(job) = self
+            .state
+            .jobs
+            .get(name)
+            .filter(|job| !job.checkpoints.counts.fails_now())
+        {
+            self.state.diagnosis.store_works(name, job.generation());
+        }
+        self.close_past_faults(name, &format!("the checkpoint of step {step} was committed"));
     }
 
     /// `FaultPresent => Closed` of the cases of a job with a fault that is no longer present.
