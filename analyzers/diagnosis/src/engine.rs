@@ -172,15 +172,15 @@ fn confirm_ends(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, node: 
         .filter(|(_, end)| !scene.distinguishes_ends() || end.synthetic == first.synthetic)
         .collect();
     let is_after = ends.iter().any(|(_, end)| lead(end).is_none());
+    let named = named_end(scene, first, &ends);
     let near = ends
         .iter()
+        .filter(|(index, _)| named.is_none_or(|(named, _)| *index == named))
         .filter(|(_, end)| lead(end).is_none_or(|lead| lead <= REPORT_LAG));
-    let note = || {
-        if is_after {
-            format!("Ranks that ran on node {node} ended after it.")
-        } else {
-            format!("Ranks that ran on node {node} ended just before it was reported.")
-        }
+    let note = || match named.and_then(|(_, end)| end.rank()) {
+        Some(rank) if is_after => format!("Rank {rank} on node {node}, the process that it names, ended after it."),
+        _ if is_after => format!("Ranks that ran on node {node} ended after it."),
+        _ => format!("Ranks that ran on node {node} ended just before it was reported."),
     };
     candidate.confirm(near.map(|(index, _)| *index), note);
     if !ends.is_empty()
@@ -192,6 +192,19 @@ fn confirm_ends(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, node: 
             "The ranks that ran on node {node} had ended before it was reported."
         ));
     }
+}
+
+/// Returns the end of the process that a fault names: other processes of its node end as survivors do.
+pub(crate) fn named_end<'a>(
+    scene: &FailureScene<'_>,
+    fault: &Signal,
+    ends: &[&'a (usize, &'a Signal)],
+) -> Option<(usize, &'a Signal)> {
+    let pid = fault
+        .pid()
+        .filter(|_| scene.distinguishes_ends() && fault.mark().is_some())?;
+    let mut ends = ends.iter().filter(|(_, end)| end.pid() == Some(pid));
+    ends.next().map(|(index, end)| (*index, *end))
 }
 
 /// Returns the confidence of a sign's mark.

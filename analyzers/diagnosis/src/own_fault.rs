@@ -7,9 +7,9 @@ use rankguard_faults::classes;
 use rankguard_model::{Classification, DeviceKind, Entity, EvidenceSource, NodeId, ProcessExit, Role};
 
 use crate::engine::gpu::follows_an_exception;
-use crate::exit_class::{is_crash, is_kill};
+use crate::exit_class::{is_abort, is_crash, is_kill};
 use crate::knowledge::ClassEntry;
-use crate::own_exceptions::{is_own_error, reports_own_error};
+use crate::own_exceptions::{is_loss, is_own_error, reports_own_error};
 use crate::signalled_ranks::complains;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -145,7 +145,8 @@ fn is_kill_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &
 
 /// Returns true for the error of a program that ended a rank beside a silent node.
 fn is_error_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
-    let is_silence = scene.signs[winner.first].what == SignalMeaning::Silent;
+    let first = &scene.signs[winner.first].what;
+    let is_silence = *first == SignalMeaning::Silent || first.is_silence() && scene.distinguishes_ends();
     let is_error = is_silence && sign.is_root_mark() && sign.entity.rank().is_some() && is_own_error(sign);
     let mut ends = scene
         .exits()
@@ -165,8 +166,9 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
     let is_machine = ClassEntry::of(scene.catalogue, &winner.class).is_outright_fault();
     let is_elsewhere = is_other_node(end.node(), winner.blamed.node().or(first.node()));
     let is_candidate = scene.has_fault_limits && !end.synthetic && end.timed && first.timed;
-    let is_silence = first.what == SignalMeaning::Silent && scene.distinguishes_ends();
-    if is_candidate && is_silence && is_elsewhere && (is_crash(exit) || reports_own_error(scene, end)) {
+    let is_silence = first.what.is_silence() && scene.distinguishes_ends();
+    let is_own = || is_crash(exit) || reports_own_error(scene, end) || is_abort_before_losses(scene, end, exit);
+    if is_candidate && is_silence && is_elsewhere && is_own() {
         // The loss of a node crashes no process of another one, and no program of another one fails of it by itself.
         return true;
     }
@@ -184,6 +186,17 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
     let is_first = others.all(|(_, other, ..)| other.timed && other.at >= end.at);
     let is_before = end.at.after(CLOCKS) < first.at;
     is_drill && is_first && (is_crash(exit) || is_before)
+}
+
+/// Returns true if a rank aborted without a word of a lost peer, and no rank of its node had lost one before: libraries
+/// report the loss for which they abort.
+fn is_abort_before_losses(scene: &FailureScene<'_>, end: &Signal, exit: ProcessExit) -> bool {
+    let is_loss_before = |(index, sign): (usize, &Signal)| {
+        let is_here = sign.entity.rank().is_some() && sign.node() == end.node();
+        is_here && (!sign.timed || sign.at <= end.at) && is_loss(scene, index, sign)
+    };
+    let is_quiet = end.entity.rank().is_some_and(|rank| !complains(scene, rank));
+    is_abort(exit) && is_quiet && !scene.marks().any(is_loss_before)
 }
 
 /// Returns true if a rank was ended by SIGKILL, which neither the winner nor Rankguard sent: survivors of any failure end

@@ -315,6 +315,8 @@ fn is_written_before_end(scene: &FailureScene<'_>, sign: &Signal) -> bool {
 enum EndRelation {
     /// Consequence of the first cause, or its beginning.
     Part,
+    /// Consequence of the end of the rank that the first cause names, on the same node.
+    Survivor,
     /// End by the signal of the first cause, in an unknown order.
     Equal,
     /// End after an error that the rank raised for a reason of its own.
@@ -333,10 +335,24 @@ impl EndRelation {
             Self::Error
         } else if scene.distinguishes_ends() && is_of_end && winner.support.contains(index) {
             Self::Equal
+        } else if is_survivor(scene, winner, index) {
+            Self::Survivor
         } else {
             Self::Part
         }
     }
+}
+
+/// Returns true if the first cause blames or names the process of another rank that ended on the same node.
+fn is_survivor(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> bool {
+    let (sign, first) = (&scene.signs[index], &scene.signs[winner.first]);
+    let is_other = |(at, other): (usize, &Signal)| {
+        let is_blamed = matches!(&winner.blamed, Entity::Rank { .. }) && other.entity.rank() == winner.blamed.rank();
+        let is_named = first.mark().is_some() && first.pid().is_some() && first.pid() == other.pid();
+        at != index && other.node() == sign.node() && (is_blamed || is_named)
+    };
+    let is_candidate = index != winner.first && !winner.support.contains(index);
+    is_candidate && scene.distinguishes_ends() && scene.exits().any(|(at, other, ..)| is_other((at, other)))
 }
 
 /// Describes the ranks that ended, by node.
@@ -377,6 +393,10 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
                     "and nothing shows that they ended because of the first"
                 }
                 EndRelation::Equal => "in an order that proves nothing",
+                EndRelation::Survivor if matches!(verdict.blamed, Entity::Rank { .. }) => {
+                    "on the node of the blamed rank"
+                }
+                EndRelation::Survivor => "on the same node, as survivors do",
                 EndRelation::Part if has_own_fault_before(scene, winner, sign) => "after a fault of this node itself",
                 EndRelation::Part => part_in_failure(verdict, &reporters, node, &ranks),
             };

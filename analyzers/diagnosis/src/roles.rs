@@ -137,7 +137,7 @@ pub(crate) fn role(
         let why = if is_of_agent {
             "It is a report of the agent, and no sign of a failure."
         } else {
-            "Its signature says that it means nothing."
+            "Its signature is that of a message that is no sign of a failure."
         };
         return (Role::Noise, 0.9, why.to_owned());
     }
