@@ -102,6 +102,13 @@ impl JobCheckpoints {
         all.find(|view| !self.suspicions.is_passed_over(id_of(view)))
     }
 
+    /// Returns the steps of the committed checkpoints that the job may start from, newest first.
+    pub fn steps(&self) -> impl Iterator<Item = Step> {
+        let all = self.committed.iter().rev();
+        all.filter(|view| !self.suspicions.is_passed_over(id_of(view)))
+            .map(|view| view.step)
+    }
+
     /// Passes over the newest checkpoint because it was unreadable for the longest allowed wait; the checkpoint itself
     /// is retained. Returns its step and the step of the one before; `None` if there is no other.
     pub fn pass_over_newest(&mut self) -> Option<(Step, Step)> {

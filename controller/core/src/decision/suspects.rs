@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rankguard_checkpoint_format::CheckpointId;
 use rankguard_faults::classes;
-use rankguard_model::{Classification, Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Rank, Step};
+use rankguard_model::{
+    Classification, Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Rank, ResumePlace, Step,
+};
 
 use super::DecisionContext;
 use crate::job::JobLookup;
@@ -140,14 +142,39 @@ impl DecisionContext<'_> {
                     "checkpoint of step {step} of job {name} is damaged and struck off ({what}); step {next} is next"
                 ),
             ),
-            None => self.stop_job(
-                name,
-                format!(
-                    "none of its committed checkpoints can be used; the last was of step {step} ({what}): repair the store, or \
-                     submit the job anew to start from nothing"
-                ),
-            ),
+            None => {
+                let source = self.checkpoints_of_source(name, step).unwrap_or_default();
+                self.stop_job(
+                    name,
+                    format!(
+                        "none of its committed checkpoints can be used; the last was of step {step} ({what}): {source}repair \
+                         the store, or submit the job anew to start from nothing"
+                    ),
+                );
+            }
         }
+    }
+
+    /// Names the checkpoints of the job from which a job resumed, other than that of the `lost` step, and how to start from
+    /// the newest of them.
+    fn checkpoints_of_source(&self, name: &JobId, lost: Step) -> Option<String> {
+        let job = self.state.jobs.get(name).filter(|_| self.state.notes_stops())?;
+        let ResumePlace::Job(source) = &job.spec.resume_from.as_ref()?.place else {
+            return None;
+        };
+        let own = self.state.jobs.get(source).filter(|_| source != name)?;
+        let steps: Vec<Step> = own.checkpoints.steps().filter(|step| *step != lost).collect();
+        let newest = steps.first()?;
+        let list: Vec<String> = steps.iter().map(ToString::to_string).collect();
+        let noun = if steps.len() == 1 {
+            "a checkpoint of step"
+        } else {
+            "checkpoints of steps"
+        };
+        Some(format!(
+            "job {source}, from which it resumed, has {noun} {}; resume with `--resume-from {source}:{newest}`, ",
+            list.join(", ")
+        ))
     }
 
     /// Handles a start checkpoint that ranks could not read and that is not proven damaged.
