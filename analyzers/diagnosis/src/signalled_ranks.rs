@@ -67,8 +67,12 @@ pub(crate) fn equal_ends(scene: &FailureScene<'_>, first: usize) -> Vec<usize> {
             CLOCKS
         }
     };
+    // Exceptions end with code 1, also that for a lost peer. Another code is the choice of the program.
+    let is_chosen = is_code && matches!(exit, ProcessExit::Code(code) if code > 1);
+    let least = if is_chosen { NO_REACTION } else { Duration::ZERO };
     let is_equal = |other: &Signal| {
-        let is_near = other.at <= sign.at.after(limit(other)) && sign.at <= other.at.after(limit(other));
+        let limit = limit(other).max(least);
+        let is_near = other.at <= sign.at.after(limit) && sign.at <= other.at.after(limit);
         let is_survivor = other.entity.rank().is_none_or(|rank| complains(scene, rank));
         other.timed && is_near && other.synthetic == sign.synthetic && !is_survivor
     };

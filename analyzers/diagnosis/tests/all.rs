@@ -14,5 +14,6 @@ mod order;
 mod storage;
 mod stories;
 mod struck;
+mod survivors;
 mod unordered;
 mod unrelated;
