@@ -685,6 +685,7 @@ impl DecisionContext<'_> {
         let ignores_completed = self.state.ignores_completed_ranks();
         let is_same = !self.state.compares_failures() || self.is_same_as_before(id, name, concluded);
         let confinement = self.confinement(concluded);
+        let dates_outcomes = self.state.keeps_present_faults();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
         };
@@ -705,7 +706,12 @@ impl DecisionContext<'_> {
         let lost_node = works_on.iter().any(|node| !self.state.fleet.is_live(node));
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| works_on.contains(node));
         if !on_isolated && !lost_node && !concluded.failed {
-            return RecoveryDecision::Nothing("every rank of the job is alive, so nothing is restarted");
+            // The outcome of a case is read later, also when the job was restarted for another one.
+            return RecoveryDecision::Nothing(if dates_outcomes {
+                "every rank of the job was alive, so nothing was restarted"
+            } else {
+                "every rank of the job is alive, so nothing is restarted"
+            });
         }
         if let Some(outcome) = confinement.filter(|_| !lost_node) {
             return RecoveryDecision::Nothing(outcome);

@@ -356,8 +356,8 @@ fn a_case_of_a_running_job_beyond_the_cordon_limit_names_the_node_in_use() {
     cluster.loses_gpu(1);
     cluster.wait(Duration::from_secs(8));
     let outcome = cluster.cases()[1].outcome.clone();
-    let expected = "node node-1 stayed in use, because the cordon limit was reached; every rank of the job is alive, so \
-                    nothing is restarted";
+    let expected = "node node-1 stayed in use, because the cordon limit was reached; every rank of the job was alive, so \
+                    nothing was restarted";
     assert_eq!(outcome.as_deref(), Some(expected));
 }
 
@@ -772,7 +772,7 @@ fn an_error_that_is_confined_to_another_process_restarts_no_job() {
     assert!(cordon.is_some(), "no further job is placed beside the faulty memory");
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
     let wanted = "node node-3 was taken out of use; the error is confined to the process that used the memory, and every rank \
-                  of the job is alive, so nothing is restarted";
+                  of the job was alive, so nothing was restarted";
     assert_eq!(outcome, wanted);
     assert_eq!(contained_error(7, false, Duration::ZERO).generation(), Generation(2));
 }

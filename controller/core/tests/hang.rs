@@ -313,7 +313,7 @@ fn a_rank_that_stands_while_others_go_on_is_a_case_without_a_restart() {
     assert_eq!(case.verdict.blamed.node(), Some(&node(2)));
     assert_eq!((case.state, case.closed_at), (CaseState::FaultPresent, None));
     let outcome = case.outcome.clone().unwrap_or_default();
-    assert!(outcome.contains("nothing is restarted"), "{outcome}");
+    assert!(outcome.contains("nothing was restarted"), "{outcome}");
     assert_eq!(cluster.generation(), Generation(1));
 }
 

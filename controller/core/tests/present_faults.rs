@@ -98,7 +98,7 @@ fn a_standing_rank_keeps_its_case_open_until_it_makes_a_step() {
     let case = only_case(&cluster);
     assert_eq!((case.state, case.closed_at), (CaseState::Closed, Some(cluster.now)));
     let now = cluster.now;
-    let wanted = format!("every rank of the job is alive, so nothing is restarted; rank 5 made step 41 at {now}");
+    let wanted = format!("every rank of the job was alive, so nothing was restarted; rank 5 made step 41 at {now}");
     assert_eq!(case.outcome, Some(wanted));
 }
 
@@ -257,7 +257,7 @@ fn a_disk_that_is_full_again_opens_its_case_again() {
     assert_eq!(only_case(&cluster).state, CaseState::FaultPresent);
     assert_eq!(
         outcome(&cluster),
-        "the failure was reported again, and nothing is restarted"
+        "the failure was reported again, and nothing was restarted"
     );
     closes(&mut cluster, "ada", "");
     save_fails(&mut cluster, 3, 80);

@@ -122,7 +122,7 @@ impl DecisionContext<'_> {
         if let Some(known) = self.state.present_fault_like(case) {
             self.state.cases.add_new_finding(known, finding.clone());
         } else if self.state.has_present_fault(case) {
-            let outcome = "the failure was reported again, and nothing is restarted".to_owned();
+            let outcome = "the failure was reported again, and nothing was restarted".to_owned();
             self.state.cases.set_present(id, outcome);
             self.limit_present_faults();
         }
