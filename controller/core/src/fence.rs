@@ -1,5 +1,7 @@
 //! Fence requests: ranks that may still run on a node although their job has moved on (RG-3).
 
+use std::time::Duration;
+
 use rankguard_model::{CaseId, Generation, NodeState, Timestamp, UnconfirmedNode};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,13 @@ impl FenceRequest {
                 format!(
                     "away since {since}; its lease of {} s has ended since, and its ranks with it, which is not confirmed",
                     seconds(lease)
+                )
+            } else if lease > 0 && at.since(since) > Duration::from_millis(lease) {
+                format!(
+                    "away since {since}; its lease of {} s ended at {}, and its ranks end with it, which may take {} s more",
+                    seconds(lease),
+                    since.after(Duration::from_millis(lease)),
+                    seconds(policy.fence_ms)
                 )
             } else if lease == 0 {
                 format!("away since {since}; its agent has no lease, so its ranks may run on")

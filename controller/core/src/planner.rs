@@ -26,6 +26,7 @@ pub(crate) mod returns;
 #[cfg(test)]
 mod tests;
 
+use crate::counted_nouns::count_are;
 use rankguard_model::{NodeRange, OptionOutcome, RecoveryCost, RecoveryKind, RecoveryOption};
 
 use returns::{RETURNS_MIN, ReturnForecast};
@@ -423,7 +424,11 @@ impl PlannerInput {
         match kind {
             RecoveryKind::RestartInPlace => format!("{lost} of its {} nodes cannot be used", self.before),
             RecoveryKind::SwapSpare if spare == 0 => "no spare node is free".to_owned(),
-            RecoveryKind::SwapSpare if lost > 0 => format!("{lost} nodes are missing and {spare} spare nodes are free"),
+            RecoveryKind::SwapSpare if lost > 0 => format!(
+                "{} missing and {} free",
+                count_are(lost, "node"),
+                count_are(spare, "spare node")
+            ),
             RecoveryKind::SwapSpare | RecoveryKind::Shrink if lost == 0 => "no node has to leave".to_owned(),
             RecoveryKind::Shrink | RecoveryKind::SwapSpare => {
                 format!("the job needs at least {} nodes and {own} can be used", self.range.min)
@@ -433,13 +438,20 @@ impl PlannerInput {
             RecoveryKind::Wait if self.awaited == 0 => "no node of the job is expected to return".to_owned(),
             RecoveryKind::Wait if self.has_waited => "the job has waited for this failure already".to_owned(),
             RecoveryKind::Wait if !self.returns.is_measured() => format!(
-                "{} returns of nodes have been measured, and a wait needs {RETURNS_MIN}",
-                self.returns.measured
+                "{}, and a wait needs {RETURNS_MIN}",
+                measured_returns(self.returns.measured)
             ),
             RecoveryKind::Wait => "no return is expected within the longest wait for nodes".to_owned(),
             RecoveryKind::Stop => String::new(),
         }
     }
+}
+
+/// Formats the number of measured returns of nodes.
+pub(crate) fn measured_returns(number: usize) -> String {
+    let verb = if number == 1 { "has" } else { "have" };
+    let noun = if number == 1 { "return" } else { "returns" };
+    format!("{number} {noun} of nodes {verb} been measured")
 }
 
 /// Returns the probability that at least one of some nodes with a known fault fails again.

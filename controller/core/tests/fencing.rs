@@ -230,7 +230,26 @@ fn a_cancelled_job_names_the_nodes_whose_ranks_are_not_known_to_have_ended() {
         away.reason
     );
     assert!(!away.is_lease_over);
-    cluster.wait(Duration::from_secs(46));
+    let away = away.clone();
+    let lease = Duration::from_secs(30);
+    // The lease counts from the last message, which is older than the loss.
+    cluster.wait(lease + Duration::from_millis(1));
+    let [over] = &cluster.unconfirmed()[..] else {
+        panic!("{:?}", cluster.unconfirmed())
+    };
+    let (since, _) = away
+        .reason
+        .strip_prefix("away since ")
+        .and_then(|text| text.split_once(';'))
+        .expect("a time");
+    assert!(
+        over.reason
+            .starts_with(&format!("away since {since}; its lease of 30 s ended at 20"))
+            && !over.is_lease_over,
+        "{}",
+        over.reason
+    );
+    cluster.wait(Duration::from_secs(16));
     assert!(
         cluster.unconfirmed()[0].is_lease_over,
         "30 s of lease and 15 s of fence_ms"

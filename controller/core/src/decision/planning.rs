@@ -10,7 +10,8 @@ use crate::planned_wait::PlannedWait;
 use crate::planner::restarts::{RestartTime, restart_time};
 use crate::planner::returns::NodeAbsence;
 use crate::planner::{
-    ASSUMED_RECURRENCE, ChosenRecovery, NodeCounts, Placement, PlannerInput, RestartTimes, choose, stop,
+    ASSUMED_RECURRENCE, ChosenRecovery, NodeCounts, Placement, PlannerInput, RestartTimes, choose, measured_returns,
+    stop,
 };
 use crate::{Job, Node, PlanKind, Policy};
 
@@ -375,7 +376,7 @@ fn cost_inputs(policy: &Policy, job: &Job, planner: &PlannerInput, restart: Opti
         let basis = if planner.returns.is_measured() {
             format!("{} measured returns of nodes", planner.returns.measured)
         } else {
-            format!("{} returns of nodes have been measured", planner.returns.measured)
+            measured_returns(planner.returns.measured)
         };
         let value = seconds(returns.expected_ms(planner.horizon_ms));
         inputs.push(input(

@@ -124,7 +124,11 @@ impl DecisionContext<'_> {
         let limit = Duration::from_millis(self.state.policy.pending_ms).as_secs_f64();
         let missing = self.state.missing_now(job).unwrap_or_else(|| missing.clone());
         let waited = missing.replacen("waits for", "waited for", 1);
-        let reason = format!("{waited}; it waits for at most {limit} s{since}");
+        let reason = if self.state.notes_stops() {
+            format!("{waited}; it has waited for {limit} s, the longest wait{since}")
+        } else {
+            format!("{waited}; it waits for at most {limit} s{since}")
+        };
         self.stop_job(name, reason);
     }
 
