@@ -23,6 +23,9 @@ pub(crate) fn of(known: ClassEntry<'_>, verdict: &Verdict, first: &Signal) -> St
     [verdict.class.as_str(), "|", &place(first), "|", &normal(words(first))].concat()
 }
 
+/// Maximum length of a message in a headline, characters.
+const HEADLINE_CHARS: usize = 300;
+
 /// Returns the failure in one line: `train.py:41: RuntimeError: ...`, or the blamed entity and class.
 pub(crate) fn headline(known: ClassEntry<'_>, verdict: &Verdict, first: &Signal) -> String {
     if first.what == SignalMeaning::OrderFailed {
@@ -32,14 +35,11 @@ pub(crate) fn headline(known: ClassEntry<'_>, verdict: &Verdict, first: &Signal)
         return blames(verdict, " on ");
     }
     let place = place(first);
-    let words: String = first
-        .text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(300)
-        .collect();
+    let line = first.text.lines().next().unwrap_or_default();
+    let words = match line.char_indices().nth(HEADLINE_CHARS) {
+        Some((end, _)) => format!("{} ...", &line[..end]),
+        None => line.to_owned(),
+    };
     if place.is_empty() {
         words
     } else {

@@ -111,7 +111,7 @@ fn odd(known: &BTreeMap<Rank, &[String]>) -> BTreeMap<Rank, String> {
         return BTreeMap::new();
     }
     let total = known.len();
-    let elsewhere = |rank: &Rank, what: &str| (*rank, format!("stands in {}, {what}", innermost(known[rank])));
+    let elsewhere = |rank: &Rank, what: &str| (*rank, format!("{}, {what}", standing_at(known[rank], "stands")));
     // Two ranks have no majority; one of them may still wait for the other, which its function name shows.
     let waits: BTreeSet<Rank> = known.keys().copied().filter(|rank| waits(known[rank])).collect();
     if !waits.is_empty() && waits.len() < total && waits.len() * 2 >= total {
@@ -128,12 +128,30 @@ fn odd(known: &BTreeMap<Rank, &[String]>) -> BTreeMap<Rank, String> {
     if most.len() * 2 <= total {
         return BTreeMap::new();
     }
-    let what = format!("while {} of {total} stand in {}", most.len(), innermost(place));
+    let what = format!("while {} of {total} {}", most.len(), standing_at(place, "stand"));
     known
         .keys()
         .filter(|rank| !most.contains(rank))
         .map(|rank| elsewhere(rank, &what))
         .collect()
+}
+
+/// States of a process, as agents describe them in front of its place in the kernel.
+const STATES: [&str; 5] = ["blocked", "dead", "running", "sleeping", "stopped"];
+
+/// Describes where ranks stand: in a function, or in a state of the kernel. `verb` is a form of "to stand".
+fn standing_at(frames: &[String], verb: &str) -> String {
+    let place = innermost(frames);
+    let is_state = |state: &str| {
+        let rest = place.strip_prefix(state);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" in "))
+    };
+    if STATES.into_iter().any(is_state) {
+        let be = if verb == "stands" { "is" } else { "are" };
+        format!("{be} {place}")
+    } else {
+        format!("{verb} in {place}")
+    }
 }
 
 /// Returns the two innermost frames: the last one is often the kernel's, which shows the kind of wait but not its
@@ -188,6 +206,17 @@ mod tests {
     fn of_two_the_one_that_does_not_wait_is_odd() {
         let merged = merge(&stacks(&[(0, "main > barrier (x.py:1)"), (1, "main > save (y.py:2)")]));
         assert_eq!(merged.odd.keys().collect::<Vec<_>>(), [&Rank(1)]);
+    }
+
+    #[test]
+    fn a_state_of_the_kernel_is_no_place() {
+        let merged = merge(&stacks(&[
+            (0, "sleeping in ppoll (do_poll)"),
+            (1, "stopped in futex (do_signal_stop)"),
+            (2, "sleeping in ppoll (do_poll)"),
+        ]));
+        let why = "is stopped in futex (do_signal_stop), while 2 of 3 are sleeping in ppoll (do_poll)".to_owned();
+        assert_eq!(merged.odd, BTreeMap::from([(Rank(1), why)]));
     }
 
     #[test]
