@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use rankguard_console::display_text;
-use rankguard_model::{Case, JobView, NodeState, StatusView, Timestamp};
+use rankguard_model::{Case, JobView, NodeRange, NodeState, StatusView, Timestamp};
 
 use super::text::escape;
 use super::{ReportInput, cases, summary, timeline, torchruns};
@@ -155,6 +155,16 @@ fn start(input: &ReportInput) -> Timestamp {
         .unwrap_or(input.status.at)
 }
 
+/// Formats the number of nodes that a job asks for.
+fn nodes_text(nodes: NodeRange) -> String {
+    let most = display_text::count(nodes.max as usize, "node");
+    if nodes.min == nodes.max {
+        most
+    } else {
+        format!("{} to {most}", nodes.min)
+    }
+}
+
 fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     let name = escape(job.spec.id.as_str());
     let of_job: Vec<&Case> = cases
@@ -171,12 +181,11 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     let steps = display_text::or_dash(job.step);
     let _ = write!(
         html,
-        "<p class=\"quiet\">steps: {steps}, checkpoints committed: {}, generation {}; asked for {} to {} nodes with {} ranks each</p>",
+        "<p class=\"quiet\">steps: {steps}, checkpoints committed: {}, generation {}; asked for {} with {} each</p>",
         job.checkpoint_counts.committed,
         job.generation,
-        job.spec.nodes.min,
-        job.spec.nodes.max,
-        job.spec.ranks_per_node
+        nodes_text(job.spec.nodes),
+        display_text::count(job.spec.ranks_per_node as usize, "rank")
     );
     match timeline::figure(job, &of_job, status) {
         Some(figure) => html.push_str(&figure),

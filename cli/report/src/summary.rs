@@ -86,6 +86,18 @@ fn proofs(facts: &Value) -> Vec<SummaryTile> {
     tiles
 }
 
+/// Returns the median of sorted values: of an even number, the mean of the two in the middle.
+fn median(sorted: &[i64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    let lower = if sorted.len().is_multiple_of(2) {
+        *sorted.get(middle - 1)?
+    } else {
+        upper
+    };
+    Some((lower as f64 + upper as f64) / 2.0)
+}
+
 fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     let open = input.cases.iter().filter(|case| case.is_open()).count();
     let recovered = input
@@ -99,19 +111,20 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
         .filter_map(|case| case.delays.first_step_ms)
         .collect();
     first_steps.sort_unstable();
-    let lost: u64 = input.cases.iter().filter_map(|case| case.steps_lost).sum();
-    let restarted = input.cases.iter().filter(|case| case.delays.first_step_ms.is_some());
-    let unknown = restarted.filter(|case| case.steps_lost.is_none()).count();
+    // Steps of a job that was stopped before its next step are lost, and not repeated.
+    let restarted = || input.cases.iter().filter(|case| case.delays.first_step_ms.is_some());
+    let lost: u64 = restarted().filter_map(|case| case.steps_lost).sum();
+    let unknown = restarted().filter(|case| case.steps_lost.is_none()).count();
     let mut tiles = vec![SummaryTile {
         name: "cases",
         value: input.cases.len().to_string(),
         note: format!("{recovered} recovered, {open} open"),
         mood: if open > 0 { "warn" } else { "" },
     }];
-    if let (Some(median), Some(longest)) = (first_steps.get(first_steps.len() / 2), first_steps.last()) {
+    if let (Some(median), Some(longest)) = (median(&first_steps), first_steps.last()) {
         tiles.push(SummaryTile {
             name: "fault to first new step",
-            value: display_text::millis(*median as f64),
+            value: display_text::millis(median),
             note: format!("at the median; at most {}", display_text::millis(*longest as f64)),
             mood: "",
         });
@@ -129,4 +142,19 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
         mood: "",
     });
     tiles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        let delays = [
+            1_340, 1_470, 1_860, 1_870, 1_960, 1_990, 2_510, 2_780, 4_750, 6_810, 7_570, 25_720,
+        ];
+        assert_eq!(median(&delays), Some(2_250.0));
+        assert_eq!(median(&delays[..11]), Some(1_990.0));
+        assert_eq!(median(&[]), None);
+    }
 }
