@@ -641,7 +641,7 @@ fn people_acknowledge_comment_and_correct_cases_beside_the_verdict() {
         .collect();
     assert_eq!(kinds, ["acknowledged", "comment", "corrected"]);
     let shown = run(&["cases", "show", "1"]).expect(0).stdout;
-    assert!(shown.contains("corrected to clock-skew seen in the log"), "{shown}");
+    assert!(shown.contains("corrected to clock-skew: seen in the log"), "{shown}");
     let listed = rankguard(&cluster.args(&["cases"])).expect(0).stdout;
     assert!(listed.contains("(corrected: clock-skew)"), "{listed}");
 }

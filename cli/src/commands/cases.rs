@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use rankguard_faults::classes;
-use rankguard_model::{Case, CaseDelays, CaseId, CaseNoteKind, CaseState, ReasoningEntry, StatusView, Timestamp};
+use rankguard_model::{
+    Case, CaseDelays, CaseId, CaseNoteKind, CaseState, EvidenceSource, ReasoningEntry, StatusView, Timestamp,
+};
 
 use rankguard_proto::v1;
 
@@ -269,11 +271,24 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
     }
 }
 
+/// Returns true for the case of a store that keeps no checkpoints, unless an agent reports the state of the file system: that
+/// does not end with the job.
+fn is_of_store(case: &Case) -> bool {
+    let class = &case.verdict.class;
+    let reports = |source| {
+        let mut findings = case.findings.iter();
+        findings.any(|finding| finding.source == source && finding.class == *class)
+    };
+    reports(EvidenceSource::Checkpoint) && !reports(EvidenceSource::Host)
+}
+
 /// Describes what ends a case with a fault that is still present.
 fn present_fault_text(case: &Case) -> String {
     let is_of_ranks = [classes::HANG_STALLED_RANKS, classes::STRAGGLER].contains(&case.verdict.class.as_str());
     let job = if is_of_ranks && case.job.is_some() {
         ", when its job ends or restarts its ranks"
+    } else if case.job.is_some() && is_of_store(case) {
+        ", when its job ends"
     } else {
         ""
     };
@@ -333,7 +348,12 @@ fn page(case: &Case) -> String {
             CaseNoteKind::Closed => "closed".to_owned(),
             CaseNoteKind::Corrected { class } => format!("corrected to {class}"),
         };
-        page.fact("note", &format!("{} {}: {what} {}", note.at, note.by, note.text));
+        let text = if note.text.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", note.text)
+        };
+        page.fact("note", &format!("{} {} {what}{text}", note.at, note.by));
     }
 
     page.heading("Action");

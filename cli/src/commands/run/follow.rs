@@ -324,7 +324,8 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let is_end = |case: &&Case| is_concluded(case) && reason.ends_with(&format!("(case {})", case.id));
     let case = cases.iter().rfind(is_end).or_else(|| cases.iter().rfind(is_concluded));
     let Some(case) = case else {
-        return CliError::failure(what, "`rankguard cases` lists all cases").exiting(CommandExit::JobFailed);
+        return CliError::failure(what, "`rankguard status` lists the nodes and why one takes no work")
+            .exiting(CommandExit::JobFailed);
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
