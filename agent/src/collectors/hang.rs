@@ -142,12 +142,12 @@ impl HangCollector {
         // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(
-            "no step for {:.1} s after step {}; its steps take {:.3} s, and up to {:.1} s without one are usual. It is in {}",
+            "no step for {:.1} s after step {}; its steps take {:.3} s, and up to {:.1} s without one are usual. It is {}",
             silence.lasts.as_secs_f64(),
             silence.step,
             silence.median.as_secs_f64(),
             silence.limit.as_secs_f64(),
-            stack.place
+            standing_at(&stack.place)
         );
         let mut stalled = mark(classes::HANG_NO_ERROR, Role::Confirmation, 0.6, SIGNATURE);
         let fields = [
@@ -168,6 +168,22 @@ impl HangCollector {
         let entity = self.roster.entity(rank);
         let sighting = PendingEvidence::now(EvidenceSource::Ranks, entity, body).at(dated);
         self.intake.push(sighting.marked(vec![stalled]));
+    }
+}
+
+/// States of a process, as they are described in front of its place in the kernel.
+const STATES: [&str; 5] = ["blocked", "dead", "running", "sleeping", "stopped"];
+
+/// Describes where a process stands: in a function, or in a state of the kernel.
+fn standing_at(place: &str) -> String {
+    let is_state = |state: &str| {
+        let rest = place.strip_prefix(state);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" in "))
+    };
+    if STATES.into_iter().any(is_state) || place.starts_with("in ") {
+        place.to_owned()
+    } else {
+        format!("in {place}")
     }
 }
 

@@ -57,9 +57,9 @@ impl ActivityState {
     fn text(self) -> &'static str {
         match self {
             Self::Stopped => "the rank is stopped by a signal or a debugger (state T); SIGCONT lets it go on",
-            Self::Idle => "the rank reports no steps, writes no output and uses no processor",
-            Self::Busy => "the rank reports no steps and uses processors",
-            Self::Output => "the rank reports no steps and writes output",
+            Self::Idle => "the rank has reported no step, writes no output and uses no processor",
+            Self::Busy => "the rank has reported no step and uses processors",
+            Self::Output => "the rank has reported no step and writes output",
         }
     }
 }

@@ -105,7 +105,7 @@ fn a_rank_that_is_silent_beyond_its_baseline_is_told_once_with_where_it_stands()
     };
     assert_eq!(
         text,
-        "no step for 31.0 s after step 19; its steps take 1.000 s, and up to 30.0 s without one are usual. It is in stopped in \
+        "no step for 31.0 s after step 19; its steps take 1.000 s, and up to 30.0 s without one are usual. It is stopped in \
          do_signal_stop"
     );
     assert_eq!(context[0], "stopped in do_signal_stop");
