@@ -17,7 +17,7 @@ pub struct AlpnProtocol {
 /// Answer to a request without TLS.
 const HTTP_REFUSAL: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\nconnection: close\r\n\
-    content-length: 178\r\n\r\n\
+    content-length: 180\r\n\r\n\
     {\"type\":\"urn:rankguard:problem:tls-required\",\"title\":\"this port requires TLS\",\"status\":400,\
     \"detail\":\"use https, with a client certificate of role operator\",\"field\":null,\"known\":[]}";
 

@@ -403,7 +403,10 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let mut text = String::with_capacity(ROOM);
             if is_last_line(first, sign) {
                 text.push_str("right after it");
-            } else if scene.distinguishes_ends() && relation == EndRelation::Part && is_a_moment_before(sign, first) {
+            } else if scene.distinguishes_ends()
+                && matches!(relation, EndRelation::Part | EndRelation::Survivor)
+                && is_a_moment_before(sign, first)
+            {
                 text.push_str(ABOUT_SAME_TIME);
                 moments(&mut text, &ends, first);
                 text.push_str(PROVES_NO_ORDER);

@@ -44,7 +44,6 @@ fn is_date(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::reading::{StreamOrigin, StreamReader};
 
     fn check(line: &str, expect: Option<&str>) {

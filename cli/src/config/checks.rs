@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rankguard_agent::{CatalogueHandle, PluginCheck};
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::ClassId;
 use toml::de::{DeTable, DeValue};
 
@@ -66,7 +66,7 @@ fn one(table: &DeTable<'_>, mistakes: &mut Vec<String>) -> PluginCheck {
         command: Vec::new(),
         interval_s: INTERVAL_S,
         timeout_s: TIMEOUT_S,
-        class: ClassId::from(""),
+        class: classes::UNKNOWN.into(),
         cpu_s: None,
         memory_mb: None,
     };

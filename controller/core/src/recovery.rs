@@ -168,7 +168,7 @@ impl DecisionContext<'_> {
         let faults = concluded
             .findings
             .iter()
-            .filter(|finding| self.is_hardware_fault(finding) && !self.is_confined(&finding.class));
+            .filter(|finding| self.is_hardware_fault(finding) && !self.is_confined(finding));
         let mut isolated = faults.filter_map(|finding| {
             let node = finding.entity.node().filter(|node| self.works_on(job, node))?;
             let case = self.state.fleet.get(node)?.cordon.as_ref()?.case?;

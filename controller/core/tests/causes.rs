@@ -817,7 +817,7 @@ fn an_error_for_which_the_vendor_restarts_the_program_restarts_no_job_of_another
     assert_eq!(cluster.generation(), Generation(1));
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
     let wanted = "node node-3 was taken out of use; the error ends only the process that the driver names, and every rank of \
-                  the job is alive, so nothing is restarted";
+                  the job was alive, so nothing was restarted";
     assert_eq!(outcome, wanted);
     assert_eq!(named_process(7, &lines, false).generation(), Generation(2));
     // The process is a rank.

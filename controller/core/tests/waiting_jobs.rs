@@ -151,8 +151,8 @@ fn a_job_that_waited_for_too_long_is_stopped_with_the_nodes_that_were_free() {
     let JobPhase::Stopped { reason } = cluster.state.jobs()[&JobId::from("wide")].phase() else {
         panic!("it is stopped");
     };
-    let wanted = "waited for nodes: it needs at least 5 free healthy nodes with 2 slots each, and there are 4; it waits for at \
-                  most 60 s";
+    let wanted = "waited for nodes: it needs at least 5 free healthy nodes with 2 slots each, and there are 4; it has waited \
+                  for 60 s, the longest wait";
     assert_eq!(reason, wanted);
 }
 

@@ -264,7 +264,7 @@ fn looks(scene: &mut Scene, from: u64, to: u64) -> Vec<String> {
     let lines = told.iter().map(crate::collectors::testing::told);
     // Activity is tested in its own module.
     lines
-        .filter(|line| !line.contains("| the rank reports no steps"))
+        .filter(|line| !line.contains("| the rank has reported no step"))
         .collect()
 }
 
