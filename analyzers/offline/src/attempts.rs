@@ -41,7 +41,7 @@ pub(crate) struct Restart {
 /// Starts of one stream, in line order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Restarts {
-    /// Newest stamp.
+    /// Line and time of the newest stamp.
     last: Option<(u64, Timestamp)>,
     found: Vec<Restart>,
 }

@@ -11,7 +11,7 @@ use crate::stream::ReadStream;
 /// Log that shows work and does not state how its run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenEnd {
-    /// Log.
+    /// Name of the log.
     pub file: String,
     /// Rank that wrote it, if it is one rank's.
     pub rank: Option<Rank>,

@@ -32,7 +32,7 @@ struct ItemState {
     digest: u64,
 }
 
-/// Change log.
+/// Newest changes of cases and jobs, with their numbers.
 #[derive(Debug)]
 pub(crate) struct ChangeLog {
     /// Id of this start of the controller.

@@ -90,7 +90,7 @@ pub(crate) struct WatchGap {
 /// Health of the controller.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HealthDocument {
-    /// `ok`.
+    /// `ok`; a controller that does not work answers with a problem.
     pub(crate) status: String,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Problem {
     /// Kind of the error in words.
     #[schema(value_type = String)]
     title: &'static str,
-    /// HTTP status.
+    /// Status code of the answer.
     status: u16,
     /// Cause of this error.
     #[schema(value_type = String)]
@@ -30,7 +30,7 @@ pub(crate) struct Problem {
     field: Option<Box<str>>,
     /// Values that are accepted instead.
     known: Vec<String>,
-    /// Remedy.
+    /// What the client can do about it.
     #[schema(value_type = Option<String>)]
     hint: Option<Box<str>>,
 }

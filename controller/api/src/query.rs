@@ -25,7 +25,7 @@ pub(crate) struct Parameter {
 pub(crate) enum ParameterKind {
     /// Integer from 1 to [`LIMIT_MAX`].
     Limit,
-    /// Non-empty text.
+    /// Text of one character or more.
     Text,
     /// Time as RFC 3339 defines it.
     Time,

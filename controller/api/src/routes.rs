@@ -46,7 +46,7 @@ pub(crate) enum RouteContent {
     Ready,
     /// Stream of changes.
     Watch,
-    /// OpenAPI document.
+    /// OpenAPI document of all routes.
     OpenApi,
 }
 
@@ -184,7 +184,7 @@ impl Route {
     }
 }
 
-/// All routes.
+/// Routes of the API, in the order of the document.
 pub(crate) static ROUTES: &[Route] = &[
     list::<CaseSummary>("/api/v1/cases", "Cases, newest first", CASE_PARAMETERS, cases::list),
     state::<CaseDocument>(

@@ -21,7 +21,7 @@ use crate::documents::{WatchGap, WatchStart};
 use crate::problem::{Problem, quoted};
 use crate::replica::StateReader;
 
-/// Concurrent watches.
+/// Largest number of clients that watch at a time.
 pub(crate) const WATCHES_MAX: usize = 64;
 /// Longest silence of a watch: then a comment is sent, so that both sides notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);

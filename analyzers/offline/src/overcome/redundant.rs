@@ -112,7 +112,7 @@ struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// Parses `8:32`.
+    /// Parses the device number `8:32` of a path.
     fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once(':')?;
         Some(Self {

@@ -56,7 +56,7 @@ struct LocalHistory<'a> {
     node: &'a NodeId,
     findings: &'a [Evidence],
     generations: &'a [GenerationView],
-    /// Running ranks.
+    /// Ranks that run, by job and generation.
     running: BTreeMap<JobGeneration, BTreeSet<Rank>>,
     /// Clearings of the node by operators, oldest first.
     clearings: Vec<Timestamp>,

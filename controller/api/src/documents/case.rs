@@ -91,7 +91,7 @@ pub(crate) struct EvidenceReference {
     sequence: u64,
 }
 
-/// Recommended mitigation.
+/// Action that the catalogue or the vendor recommends.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Mitigation {
     /// Id of the first action.

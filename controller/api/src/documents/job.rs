@@ -65,7 +65,7 @@ pub(crate) struct JobDocument {
     unconfirmed: Vec<UnconfirmedDocument>,
 }
 
-/// Committed checkpoint.
+/// Committed checkpoint, which the job may start from.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CheckpointDocument {
     step: u64,
@@ -84,7 +84,7 @@ pub(crate) struct CheckpointDocument {
     mirrored_at: Option<UtcTime>,
 }
 
-/// Void checkpoint.
+/// Checkpoint that was begun and will not be committed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VoidDocument {
     step: u64,
@@ -99,7 +99,7 @@ pub(crate) struct PlacementDocument {
     node: String,
 }
 
-/// Slow rank.
+/// Rank that is slower than the others in several comparisons in a row.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StragglerDocument {
     rank: u32,

@@ -54,7 +54,7 @@ pub(crate) struct ChoiceDocument {
     inputs: Vec<InputDocument>,
 }
 
-/// Recovery option.
+/// Recovery option with its cost.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OptionDocument {
     /// `restart-in-place`, `swap-spare`, `shrink`, `grow`, `wait` or `stop`.
