@@ -225,8 +225,9 @@ def compare(
     every tensor where the tensor lies, and the ranks exchange one digest of all. ``step`` is that of :func:`step` without it.
     Buffers that DistributedDataParallel broadcasts and values of one rank (:class:`PerRank`) are left out.
 
-    Raises :class:`ReplicasDiffer` on all ranks, naming the first tensor and the rank that differs from the majority; with
-    ``on_difference="report"`` that rank prints the same sentence, and the differences are returned.
+    Raises :class:`ReplicasDiffer` on the ranks that differ from a majority, and on all that hold the tensor without one; it
+    names tensor and ranks. The other ranks get the differences, and lose their peer. With ``on_difference="report"`` the rank
+    prints the same sentence instead.
     """
     step = session().last_step if step is None else step
     return _replicas.compare(state, step=step, every=every, group=group, on_difference=on_difference)

@@ -107,11 +107,12 @@ def compare(
 
 
 def _report(rank: int, step: int, differences: list[ReplicaDifference], compared: int, on_difference: str) -> None:
-    if on_difference == "raise":
+    # The others are healthy: an exception there would look like a failure of their own.
+    suspects = {suspect for difference in differences for suspect in difference.suspects}
+    holders = {holder for difference in differences for holder in difference.ranks}
+    if on_difference == "raise" and rank in (suspects or holders):
         raise ReplicasDiffer(step, differences, compared)
-    suspects = sorted({suspect for difference in differences for suspect in difference.suspects})
-    speaker = rank in suspects if suspects else rank == min(differences[0].ranks)
-    if speaker:
+    if on_difference == "report" and rank in (suspects or {min(holders)}):
         print(f"rankguard.compare: {_described(step, differences, compared)}", file=sys.stderr, flush=True)
 
 

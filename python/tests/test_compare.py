@@ -66,6 +66,10 @@ def _one_differs(rank, world, out):
     assert rankguard.compare(state, every=10, step=5) == []
     [found] = rankguard.compare(state, every=10, step=20, on_difference="report")
     assert found.tensor == "model.w" and found.groups == ((0, 1, 3), (2,)) and found.suspects == [2]
+    if rank != 2:
+        # Only the rank that differs raises.
+        assert rankguard.compare(state, step=21) == [found]
+        return
     with pytest.raises(
         rankguard.ReplicasDiffer, match=r"differ at step 21: tensor model\.w of rank 2 differs from the majority"
     ):
@@ -164,7 +168,8 @@ def test_a_wrong_bit_on_one_rank_stops_the_attempt_and_the_case_names_the_rank(t
         job = running.run("train", [sys.executable, str(script), str(tmp_path / "flipped")], 2, store, 10, "--nodes", "2")
         assert job.wait(300) == 0, running.log()
         cases = running.ask("cases")
-        assert [case["verdict"]["class"] for case in cases] == ["silent-data-corruption"], cases
-        assert cases[0]["verdict"]["root_rank"] == 2, cases
+        # The checkpoint of that step may show the difference as well, a moment before or after.
+        verdicts = {(case["verdict"]["class"], case["verdict"]["root_rank"]) for case in cases}
+        assert verdicts == {("silent-data-corruption", 2)}, cases
     finally:
         running.close()
