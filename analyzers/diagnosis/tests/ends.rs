@@ -1,6 +1,6 @@
 //! Ends of ranks that do not follow from each other: kills, drills, equal ends, and what several nodes share.
 
-use crate::world::{World, gpu, line, mark, node, on_node, rank_of, with};
+use crate::world::{World, class, gpu, line, mark, node, on_node, oom_kills, rank_of, reasons, with};
 use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, SeparateFailure};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
@@ -11,27 +11,9 @@ use rankguard_model::{
 const KILL: ProcessExit = ProcessExit::Signal(9);
 const TERM: ProcessExit = ProcessExit::Signal(15);
 
-fn class(case: &ConcludedDraft) -> &str {
-    case.verdict.class.as_str()
-}
-
-fn reasons(case: &ConcludedDraft) -> String {
-    let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
-    lines.join("\n")
-}
-
 fn separate_reasons(case: &SeparateFailure) -> String {
     let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
     lines.join("\n")
-}
-
-/// Reports an out-of-memory kill of a rank, and its end.
-fn oom_kills(world: &mut World, ms: i64, rank: u32) {
-    let pid = (1_000 + rank).to_string();
-    let kill = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", &pid)]);
-    let text = format!("Out of memory: Killed process {pid} (python)");
-    world.kernel(ms, on_node(rank / 2 + 1), &text, kill);
-    world.exits(ms + 5, rank, KILL);
 }
 
 fn drills(world: &mut World, act: impl FnOnce(&mut World)) {

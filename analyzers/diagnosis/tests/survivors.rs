@@ -1,29 +1,11 @@
 //! Survivors beside the process or rank that a first cause names, and ranks that end alike.
 
-use crate::world::{World, gpu, mark, node, on_node, rank_of, with};
+use crate::world::{World, class, gpu, mark, node, oom_kills, rank_of, reasons, with};
 use rankguard_diagnosis::{CallerFact, ConcludedDraft};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, ProcessExit, Role, Timestamp};
 
 const KILL: ProcessExit = ProcessExit::Signal(9);
-
-fn class(case: &ConcludedDraft) -> &str {
-    case.verdict.class.as_str()
-}
-
-fn reasons(case: &ConcludedDraft) -> String {
-    let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
-    lines.join("\n")
-}
-
-/// Reports an out-of-memory kill of a rank, and its end.
-fn oom_kills(world: &mut World, ms: i64, rank: u32) {
-    let pid = (1_000 + rank).to_string();
-    let kill = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", &pid)]);
-    let text = format!("Out of memory: Killed process {pid} (python)");
-    world.kernel(ms, on_node(rank / 2 + 1), &text, kill);
-    world.exits(ms + 5, rank, KILL);
-}
 
 fn roles_of_rank(case: &ConcludedDraft, rank: u32) -> Vec<Role> {
     let of_rank = case.findings.iter().filter(|finding| finding.entity == rank_of(rank));

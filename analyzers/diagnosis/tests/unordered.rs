@@ -1,6 +1,6 @@
 //! Signs in an order that proves nothing: a moment apart, by several clocks or by the time at which they were noticed.
 
-use crate::world::{World, mark, on_node, rank_of};
+use crate::world::{World, mark, on_node, rank_of, reasons};
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_model::{CaseFinding, Classification, Entity, ProcessExit, Role, Timestamp};
 
@@ -11,11 +11,6 @@ const GLOO: &str = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Connection cl
 
 fn lost_peer() -> Classification {
     mark("remote-worker-lost", Role::Cascade, 0.78)
-}
-
-fn reasons(case: &ConcludedDraft) -> String {
-    let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
-    lines.join("\n")
 }
 
 fn findings_of<'a>(case: &'a ConcludedDraft, entity: &Entity) -> Vec<&'a CaseFinding> {

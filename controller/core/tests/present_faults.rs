@@ -511,7 +511,7 @@ fn a_cable_is_shown_while_it_is_unplugged() {
         cable(Role::Noise, "none", "mlx5-plugged", "0"),
     );
     assert_eq!(reason_of(&cluster, 1), "");
-    // A link that is up has its cable, and says nothing of another adapter.
+    // A link that is up has its cable; the cable of another adapter is another one.
     let up = |port: &str| {
         with(
             mark("none", Role::Noise, "nic-link-up"),

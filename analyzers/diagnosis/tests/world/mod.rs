@@ -267,3 +267,21 @@ pub(crate) fn with(mut mark: Classification, fields: &[(&str, &str)]) -> Classif
     mark.fields.extend(fields.iter().copied());
     mark
 }
+
+pub(crate) fn class(case: &ConcludedDraft) -> &str {
+    case.verdict.class.as_str()
+}
+
+pub(crate) fn reasons(case: &ConcludedDraft) -> String {
+    let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    lines.join("\n")
+}
+
+/// Reports an out-of-memory kill of a rank, and its end.
+pub(crate) fn oom_kills(world: &mut World, ms: i64, rank: u32) {
+    let pid = (1_000 + rank).to_string();
+    let kill = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", &pid)]);
+    let text = format!("Out of memory: Killed process {pid} (python)");
+    world.kernel(ms, on_node(rank / 2 + 1), &text, kill);
+    world.exits(ms + 5, rank, ProcessExit::Signal(9));
+}
