@@ -318,6 +318,11 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if the ranks of a waiting job go on only in a generation above its floor (since rules 8).
+    pub(crate) fn resumes_above_floors(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if an attempt that cannot use its start checkpoint names the one from which it goes on instead (since
     /// rules 8).
     pub(crate) fn replaces_starts(&self) -> bool {

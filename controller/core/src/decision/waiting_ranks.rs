@@ -48,9 +48,13 @@ impl DecisionContext<'_> {
     }
 
     /// Returns true if all ranks of a waiting job are alive or completed, and made progress since the wait began. For a
-    /// job that has reported no step a sign of life of any rank suffices.
+    /// job that has reported no step a sign of life of any rank suffices. Ranks of a generation that a node knows as an
+    /// earlier one do not count (RG-3).
     pub(super) fn works_while_waiting(&self, job: &Job) -> bool {
         if !job.is_pending() || !self.state.completes_waiting_jobs() {
+            return false;
+        }
+        if self.state.resumes_above_floors() && job.generation() <= self.state.floors.of(&job.spec.id) {
             return false;
         }
         let are_live = if self.state.ignores_completed_ranks() {

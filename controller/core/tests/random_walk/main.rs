@@ -312,3 +312,36 @@ fn steps_between_a_damaged_checkpoint_and_the_one_before_count_as_lost() {
     let lost: Vec<_> = walk.state.cases().values().filter_map(|case| case.steps_lost).collect();
     assert_eq!(lost, [2, 5]);
 }
+
+/// RG-3: the job waits for nodes after a node named a later generation. Its ranks run on, and once their node may be used
+/// again they do not go on under the earlier number.
+#[test]
+fn ranks_below_the_floor_do_not_go_on_after_a_wait() {
+    let mut walk = Walk::new();
+    let join = |node, fence| Move::Join {
+        node,
+        incarnation: 0,
+        fence,
+    };
+    let started = [join(4, None), Move::Submit { job: 0, min: 1, max: 1 }, join(0, None)];
+    let without_nodes = [
+        Move::Restart,
+        Move::Cordon { node: 4 },
+        Move::Obey,
+        join(4, Some((0, 2, 0))),
+    ];
+    let step = Move::Progress {
+        job: 0,
+        rank: 0,
+        step: 0,
+    };
+    let ran_on = [Move::Obey, step];
+    for one in started.iter().chain(&without_nodes).chain(&ran_on) {
+        walk.make(one);
+    }
+    assert_eq!(walk.state.jobs()[&job(0)].state(), JobState::Pending);
+    walk.make(&Move::Uncordon { node: 4 });
+    let job = &walk.state.jobs()[&job(0)];
+    assert!(job.generation() > Generation(2), "{}", job.generation());
+    assert_eq!(job.state(), JobState::Starting);
+}
