@@ -183,6 +183,7 @@ impl DecisionContext<'_> {
                 if let Some(entry) = self.state.fleet.get_mut(node) {
                     entry.suspected = None;
                     entry.links_down.clear();
+                    entry.forget_cables();
                 }
                 self.close_past_faults_of_node(node, &format!("an operator accepted node {node} for use"));
                 self.node_span(node);

@@ -38,7 +38,7 @@ pub(crate) const ASSUMED_RECURRENCE: f64 = 0.5;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct NodeCounts {
     pub(crate) clean: u32,
-    /// Nodes with a fault for which the cordon limit permitted no cordon.
+    /// Nodes with a known fault that are not cordoned ([`crate::DecisionState::has_known_fault`]).
     pub(crate) faulty: u32,
 }
 

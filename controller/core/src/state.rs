@@ -318,6 +318,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a job leaves a node with a link that is down and ended its ranks (since rules 8; before, only a node
+    /// with faulty hardware).
+    pub(crate) fn leaves_down_links(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the ranks of a waiting job go on only in a generation above its floor (since rules 8).
     pub(crate) fn resumes_above_floors(&self) -> bool {
         self.rules >= 8

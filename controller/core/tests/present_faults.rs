@@ -8,7 +8,8 @@ use cluster::{Cluster, job, node};
 use rankguard_core::{DecisionState, Event, Policy, RULES};
 use rankguard_model::{
     Case, CaseId, CaseNote, CaseNoteKind, CaseState, CheckpointTiers, ClassId, Classification, Device, DeviceKind,
-    Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, ProcessExit, Rank, Role, Step, Timestamp,
+    Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, NodeInfo, ProcessExit, Rank, Role, Step,
+    Timestamp,
 };
 
 fn mark(class: &str, role: Role, signature: &str) -> Classification {
@@ -344,6 +345,74 @@ fn a_job_leaves_a_node_that_lost_a_gpu_beside_another_failure() {
     assert_eq!(generation(RULES), (2, true, Some(CaseState::Recovering)));
 }
 
+fn nodes(cluster: &Cluster) -> &[NodeId] {
+    cluster.state.jobs()[&job()].nodes()
+}
+
+/// A link of node 1 goes down, and then rank 2 there ends. Node 4 is free.
+fn ends_by_link(rules: u32) -> Cluster {
+    let mut cluster = Cluster::running(Policy {
+        rules,
+        ..Policy::default()
+    });
+    let known = cluster.state.fleet().get(&node(0)).expect("it joined");
+    let info = NodeInfo {
+        node: node(4),
+        ..known.info.clone()
+    };
+    cluster.tell(Event::NodeJoined { info });
+    link_changes(&mut cluster, "mlx5_0", false);
+    let exit = EvidenceBody::RankExited {
+        pid: 2,
+        exit: ProcessExit::Code(1),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(2, exit, Vec::new());
+    cluster.wait(Duration::from_secs(8));
+    cluster.obey();
+    cluster
+}
+
+#[test]
+fn a_job_leaves_a_node_with_a_link_that_ended_its_ranks() {
+    let cluster = ends_by_link(RULES);
+    assert_eq!(newest_class(&cluster).0, "nic-link-down");
+    assert!(!nodes(&cluster).contains(&node(1)), "{:?}", nodes(&cluster));
+    assert!(nodes(&ends_by_link(7)).contains(&node(1)));
+}
+
+/// Returns true if node 1 takes the place of a node that is cordoned, after this change of its link.
+fn is_used_again(change: impl FnOnce(&mut Cluster)) -> bool {
+    let mut cluster = ends_by_link(RULES);
+    for _ in 0..3 {
+        cluster.obey();
+    }
+    change(&mut cluster);
+    let failing = Event::NodeCordoned {
+        node: node(4),
+        reason: "maintenance".to_owned(),
+    };
+    cluster.tell(failing);
+    let exit = EvidenceBody::RankExited {
+        pid: 2,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(7, exit, Vec::new());
+    cluster.wait(Duration::from_secs(8));
+    nodes(&cluster).contains(&node(1))
+}
+
+#[test]
+fn a_link_that_is_up_again_keeps_no_job_away() {
+    assert!(is_used_again(|cluster| link_changes(cluster, "mlx5_0", true)));
+}
+
+#[test]
+fn a_job_that_needs_every_node_starts_on_one_with_a_link_that_is_down() {
+    assert!(is_used_again(|_| ()));
+}
+
 #[test]
 fn a_file_system_with_space_again_is_no_part_of_a_later_failure() {
     let mut cluster = Cluster::running(Policy::default());
@@ -533,6 +602,12 @@ fn a_cable_is_shown_while_it_is_unplugged() {
         "mlx5_core 0000:5e:00.0 ens1f0np0: Link up",
         up("0000:5e:00.0"),
     );
+    assert_eq!(reason_of(&cluster, 1), "");
+    // An operator who accepts the node accepts its cable, too.
+    let unplugged = cable(Role::Confirmation, "nic-link-down", "mlx5-unplugged", "0");
+    kernel_line(&mut cluster, 1, text, unplugged);
+    assert_ne!(reason_of(&cluster, 1), "");
+    cluster.tell(Event::NodeUncordoned { node: node(1) });
     assert_eq!(reason_of(&cluster, 1), "");
 }
 

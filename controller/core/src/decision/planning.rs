@@ -197,14 +197,14 @@ impl DecisionContext<'_> {
         let mut usable = UsableNodes::default();
         for name in job.nodes() {
             match self.state.fleet.get(name).filter(|node| is_free(name, node)) {
-                Some(node) if node.uncordoned_fault.is_some() => usable.own_faulty.push(name.clone()),
+                Some(node) if self.state.has_known_fault(name, node) => usable.own_faulty.push(name.clone()),
                 Some(_) => usable.own_clean.push(name.clone()),
                 None => {}
             }
         }
         let spares = self.state.fleet.iter().filter(|(name, _)| !own.contains(name));
         for (name, node) in spares.filter(|(name, node)| is_free(name, node)) {
-            if node.uncordoned_fault.is_some() {
+            if self.state.has_known_fault(name, node) {
                 usable.spare_faulty.push(name.clone());
             } else {
                 usable.spare_clean.push(name.clone());

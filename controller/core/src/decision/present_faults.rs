@@ -8,11 +8,12 @@
 use rankguard_faults::classes;
 use rankguard_model::{
     Case, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Entity, EvidenceSource, JobId, NodeId, Step,
+    Timestamp,
 };
 
 use super::DecisionContext;
 use crate::limits::PRESENT_FAULTS_MAX;
-use crate::{DecisionState, Job};
+use crate::{DecisionState, Job, Node};
 
 /// Classes of a checkpoint store that keeps no shard.
 const STORE_FAULTS: [&str; 2] = [classes::DISK_FULL, classes::STORAGE_IO_ERROR];
@@ -23,6 +24,34 @@ impl DecisionState {
         self.is_link_down(case)
             || self.has_lasting_condition(case)
             || self.job_of(case).is_some_and(|job| has_present_fault(job, case))
+    }
+
+    /// Returns true for a node with a fault that is known, although it may be used: a job moves to other nodes if that
+    /// costs less than the fault at its return.
+    pub(crate) fn has_known_fault(&self, name: &NodeId, node: &Node) -> bool {
+        node.uncordoned_fault.is_some() || self.blamed_link(name, node).is_some()
+    }
+
+    /// Returns a link of a node that is down and to which a case attributes a failure of a job.
+    pub(crate) fn blamed_link<'s>(&self, name: &NodeId, node: &'s Node) -> Option<&'s str> {
+        if !self.leaves_down_links() || node.links_down.is_empty() {
+            return None;
+        }
+        let ended_ranks =
+            |case: &Case| case.plan.is_some() || matches!(case.state, CaseState::Open | CaseState::Recovering);
+        let blames = |case: &Case, link: &str, since: Timestamp| {
+            case.verdict.class.as_str() == classes::NIC_LINK_DOWN
+                && case.verdict.blamed.node() == Some(name)
+                && case.opened_at >= since
+                && case.verdict.blamed.to_string() == link
+                && ended_ranks(case)
+        };
+        let mut down = node.links_down.iter();
+        let is_blamed = |(link, since): &(&String, &Timestamp)| {
+            let mut cases = self.cases.all().values().rev();
+            cases.any(|case| blames(case, link, **since))
+        };
+        down.find(is_blamed).map(|(link, _)| link.as_str())
     }
 
     /// Returns the case with the same fault that is still present.

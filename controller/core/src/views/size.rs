@@ -20,7 +20,10 @@ impl DecisionState {
         taken.extend(job.refused.iter().cloned());
         if self.plans_by_cost() {
             // It would be the first to be replaced again.
-            let faulty = self.fleet.iter().filter(|(_, node)| node.uncordoned_fault.is_some());
+            let faulty = self
+                .fleet
+                .iter()
+                .filter(|(name, node)| self.has_known_fault(name, node));
             let faulty = faulty.filter(|(name, _)| !job.nodes().contains(name));
             taken.extend(faulty.map(|(name, _)| name.clone()));
         }
@@ -161,6 +164,9 @@ impl DecisionState {
         }
         if node.uncordoned_fault.is_some() && self.plans_by_cost() {
             return format!("{name} has a fault about which an operator has not decided");
+        }
+        if let Some(link) = self.blamed_link(name, node).filter(|_| self.plans_by_cost()) {
+            return format!("the link of {link} is down and has ended ranks");
         }
         if node.info.slots < slots {
             return format!("{name} has fewer than {}", count(slots, "slot"));
