@@ -9,6 +9,8 @@ import warnings
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+import acceptance
+
 # `python -m pytest` in the checkout puts that on the path, where transformers takes our folder `datasets` for the library.
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
@@ -25,14 +27,21 @@ _LONGEST_FIRST = [
 ]
 
 
+#: How many frameworks of the acceptance table run at a time. Their ranks import torch, which takes all of two cores; most of
+#: the other tests wait.
+_ACCEPTANCE_WORKERS = 2
+
+
 class FrameworkScheduling(LoadScopeScheduling):
-    """Hands out files of tests; of the acceptance table the rows of one framework, which share its undisturbed run."""
+    """Hands out files of tests; of the acceptance table half of the frameworks, all rows of which share one undisturbed run."""
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
         stem = pathlib.Path(file).stem
         if stem == "test_acceptance":
-            return test.partition("[")[2]
+            framework = test.partition("[")[2].rstrip("]")
+            at = [known.name for known in acceptance.FRAMEWORKS].index(framework)
+            return f"acceptance-{at % _ACCEPTANCE_WORKERS}"
         # These tests share nothing, and each is long.
         return nodeid if stem in ("test_torch_jobs", "test_torchrun_frameworks") else file
 
@@ -43,10 +52,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
     return FrameworkScheduling(config, log)
 
 
+def _runs_at_each_landing(item: pytest.Item) -> bool:
+    names = acceptance.EACH_LANDING[item.originalname]
+    return names is None or item.callspec.params["framework"].name in names
+
+
+# Before `-m` chooses among the marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
     # The longest come first, so that no process is left alone with one at the end.
     rank = {stem: at for at, stem in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    for item in items:
+        if item.path.stem == "test_acceptance" and not _runs_at_each_landing(item):
+            item.add_marker("long")
     if TORCH:
         return
     warnings.warn(

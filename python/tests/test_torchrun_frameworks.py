@@ -155,7 +155,11 @@ def course_of(framework: Framework, folder: pathlib.Path) -> Iterator[Course]:
         yield course
 
 
-@pytest.mark.parametrize("framework", STOCK, ids=lambda framework: framework.name)
+@pytest.mark.parametrize(
+    "framework",
+    # Nothing of torchrun differs with these two, and they take ten seconds of processor time to import.
+    [pytest.param(one, id=one.name, marks=[pytest.mark.long] * (one.module != "torch")) for one in STOCK],
+)
 def test_a_stock_script_goes_on_from_its_own_checkpoint(framework: Framework, tmp_path: pathlib.Path) -> None:
     if importlib.util.find_spec(framework.module) is None:
         pytest.skip(f"{framework.module} is not installed (python/tests/torch_env.sh makes an environment)")
