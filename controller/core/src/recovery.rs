@@ -18,7 +18,7 @@ use crate::{Job, JobPhase, Node};
 
 /// Recovery for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum RecoveryDecision {
+pub(crate) enum RecoveryDecision {
     /// Close the case with this outcome; no recovery is needed.
     Nothing(&'static str),
     /// Start the next generation on healthy nodes.
@@ -743,6 +743,9 @@ impl DecisionContext<'_> {
         let Err(times) = job.retry(&concluded.signature, limit) else {
             return RecoveryDecision::Restart;
         };
+        if let Some(decision) = self.answer_lack(name, concluded) {
+            return decision;
+        }
         let what = concluded.headline.clone();
         RecoveryDecision::Stop(if limit == 0 {
             if user {

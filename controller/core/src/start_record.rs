@@ -20,6 +20,9 @@ pub struct StartRecord {
     /// Nodes that were tried once more before the job would have been stopped.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     tried_again: BTreeSet<NodeId>,
+    /// Nodes on which alone the ranks failed, again and again, for something that the other nodes have.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    lacking: BTreeSet<NodeId>,
 }
 
 /// Failed start of ranks on one node.
@@ -110,11 +113,22 @@ impl StartRecord {
         untried
     }
 
+    /// Records that something lacks on a node that its ranks need.
+    pub(crate) fn lacks(&mut self, node: &NodeId) {
+        self.lacking.insert(node.clone());
+    }
+
+    /// Returns the nodes on which something lacks that ranks of the job need.
+    pub(crate) fn lacking(&self) -> &BTreeSet<NodeId> {
+        &self.lacking
+    }
+
     /// Forgets the failures of a node, after a restart of its agent or an uncordon.
     pub(crate) fn forget(&mut self, node: &NodeId) {
         self.failed.remove(node);
         self.refused.remove(node);
         self.tried_again.remove(node);
+        self.lacking.remove(node);
     }
 }
 

@@ -318,6 +318,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a job leaves a node on which alone its ranks find no file or package (since rules 8; before, the job
+    /// was stopped).
+    pub(crate) fn leaves_lacking_nodes(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a job leaves a node with a link that is down and ended its ranks (since rules 8; before, only a node
     /// with faulty hardware).
     pub(crate) fn leaves_down_links(&self) -> bool {

@@ -9,7 +9,7 @@ use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
     AgentOrder, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, NodeRange,
-    OrderId, Role, STATE_DIR_FULL, STATE_DIR_HAS_ROOM,
+    OrderId, ProcessExit, Rank, Role, STATE_DIR_FULL, STATE_DIR_HAS_ROOM,
 };
 
 const NO_WORKDIR: &str = "the working directory /mnt/x does not exist on node node-1";
@@ -280,4 +280,79 @@ fn a_node_that_has_room_again_is_tried_at_once() {
     reports_room(&mut cluster, 1, STATE_DIR_HAS_ROOM, "none", Role::Noise);
     settle(&mut cluster, &[]);
     is_started_on(&cluster, &[0, 1, 2, 3]);
+}
+
+/// The rank on one of these nodes finds no file; returns true if the job has one there.
+fn finds_no_file(cluster: &mut Cluster, on: &[u32]) -> bool {
+    let job_state = &cluster.state.jobs()[&job()];
+    let placed = job_state
+        .nodes()
+        .iter()
+        .position(|at| on.iter().any(|number| node(*number) == *at));
+    let (Some(rank), generation) = (placed, job_state.generation()) else {
+        return false;
+    };
+    let at = job_state.nodes()[rank].clone();
+    let entity = Entity::Rank {
+        job: job(),
+        generation,
+        rank: Rank(u32::try_from(rank).expect("few ranks")),
+        node: at.clone(),
+    };
+    let lacks = Classification {
+        class: ClassId::from("file-not-found"),
+        role: Role::Root,
+        confidence: 0.9,
+        signature: "python-file-not-found".into(),
+        fields: FieldValues::new(),
+    };
+    let text = EvidenceBody::Line {
+        text: "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'".to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    cluster.report(at.clone(), EvidenceSource::JobLog, entity.clone(), text, vec![lacks]);
+    let exit = EvidenceBody::RankExited {
+        pid: 7,
+        exit: ProcessExit::Code(1),
+        ended_by_agent: false,
+    };
+    cluster.report(at, EvidenceSource::Ranks, entity, exit, Vec::new());
+    settle(cluster, &[]);
+    obey(cluster, &[]);
+    true
+}
+
+fn lacking_file(min: u32, max: u32, on: &[u32]) -> Cluster {
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, min, max);
+    obey(&mut cluster, &[]);
+    for _ in 0..4 {
+        if !finds_no_file(&mut cluster, on) {
+            break;
+        }
+    }
+    cluster
+}
+
+#[test]
+fn a_node_on_which_alone_a_file_lacks_is_left() {
+    // A spare takes its place, or the job shrinks.
+    is_started_on(&lacking_file(3, 3, &[1]), &[0, 3, 2]);
+    is_started_on(&lacking_file(3, 4, &[1]), &[0, 2, 3]);
+}
+
+#[test]
+fn a_file_that_lacks_on_two_nodes_stops_the_job() {
+    let reason = stop_reason(&lacking_file(3, 3, &[1, 3]));
+    let wanted =
+        "the same failure came back on each of the 2 nodes that were tried (node-1 node-3), so it is not retried again";
+    assert!(reason.contains(wanted), "{reason}");
+}
+
+#[test]
+fn without_another_node_the_stop_names_the_nodes_without_the_failure() {
+    let reason = stop_reason(&lacking_file(4, 4, &[1]));
+    let wanted = "came back on node-1, the ranks on node-0 node-2 node-3 did not report it, and no other node is free";
+    assert!(reason.contains(wanted), "{reason}");
 }

@@ -9,7 +9,18 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, Evidence, EvidenceBody, JobId, NodeId};
 
 use super::DecisionContext;
+use crate::recovery::RecoveryDecision;
 use crate::{Job, JobPhase};
+
+/// Classes of failures for which a node may lack what others have.
+const LACKS: [&str; 6] = [
+    classes::FILE_NOT_FOUND,
+    classes::DATA_MISSING,
+    classes::FILESYSTEM_MOUNT_MISSING,
+    classes::IMPORT_ERROR,
+    classes::LIBRARY_MISSING,
+    classes::PERMISSION_DENIED,
+];
 
 /// Nodes on which the start must have failed before the job is blamed, if other nodes are free.
 const NODES_TRIED: usize = 2;
@@ -119,6 +130,58 @@ impl DecisionContext<'_> {
         })
     }
 
+    /// Answers a failure that came back after all retries, if its class is about what a node has: a file, a package, a
+    /// permission. If the ranks of one node alone report it, that node is not used for the job and the job moves on; on a
+    /// second node, or without another one, it stops. Returns `None` for other failures.
+    pub(crate) fn answer_lack(&mut self, name: &JobId, concluded: &ConcludedDraft) -> Option<RecoveryDecision> {
+        let job = self
+            .state
+            .jobs
+            .get(name)
+            .filter(|_| self.state.leaves_lacking_nodes())?;
+        let verdict = &concluded.verdict;
+        let node = verdict.blamed.node().filter(|node| job.nodes().contains(node))?.clone();
+        let of_class = concluded
+            .findings
+            .iter()
+            .filter(|finding| finding.class == verdict.class);
+        let is_alone = of_class
+            .filter_map(|finding| finding.entity.node())
+            .all(|other| *other == node);
+        if !LACKS.contains(&verdict.class.as_str()) || !is_alone || job.nodes().len() < 2 {
+            return None;
+        }
+        let others: BTreeSet<NodeId> = job.nodes().iter().filter(|other| **other != node).cloned().collect();
+        let mut tried = job.starts.lacking().clone();
+        tried.insert(node.clone());
+        let has_room = self.has_room_without(name, job, &tried);
+        let headline = &concluded.headline;
+        if tried.len() >= NODES_TRIED {
+            return Some(RecoveryDecision::Stop(format!(
+                "{headline}; the same failure came back on each of the {} nodes that were tried ({}), so it is not \
+                 retried again",
+                tried.len(),
+                names(&tried)
+            )));
+        }
+        if !has_room {
+            return Some(RecoveryDecision::Stop(format!(
+                "{headline}; the same failure came back on {node}, the ranks on {} did not report it, and no other node \
+                 is free, so it is not retried again",
+                names(&others)
+            )));
+        }
+        self.announce(format!(
+            "job {name} is not placed on {node} again: {} came back there, and the ranks on {} did not report it",
+            verdict.class,
+            names(&others)
+        ));
+        let job = self.state.jobs.get_mut(name)?;
+        job.refused.insert(node.clone());
+        job.starts.lacks(&node);
+        Some(RecoveryDecision::Restart)
+    }
+
     /// Places a job that would be stopped once more on nodes on which its ranks did not start: what was wrong there may be
     /// over. Returns false if it has no such node, or still too few.
     pub(super) fn tries_nodes_again(&mut self, name: &JobId) -> bool {
@@ -157,14 +220,18 @@ impl DecisionContext<'_> {
 
 /// Returns the reasons why nodes are not used for a job, to follow the number of free nodes.
 pub(super) fn refused_words(job: &Job) -> String {
-    let unstarted = job.starts.refused();
-    let preflight = job.refused.iter().filter(|node| !unstarted.contains(*node)).count();
+    let (unstarted, lacking) = (job.starts.refused(), job.starts.lacking());
+    let is_other = |node: &&NodeId| !unstarted.contains(*node) && !lacking.contains(*node);
+    let preflight = job.refused.iter().filter(is_other).count();
     let mut words = Vec::new();
     if preflight > 0 {
         words.push(format!("without {preflight} that preflight refused"));
     }
     if !unstarted.is_empty() {
         words.push(format!("without {}, where its ranks did not start", names(unstarted)));
+    }
+    if !lacking.is_empty() {
+        words.push(format!("without {}, on which alone its ranks failed", names(lacking)));
     }
     words.into_iter().map(|words| format!(", {words}")).collect()
 }

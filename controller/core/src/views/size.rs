@@ -153,6 +153,9 @@ impl DecisionState {
         if let Some(user) = user {
             return format!("{name} has job {}", user.spec.id);
         }
+        if job.starts.lacking().contains(name) {
+            return format!("its ranks failed on {name} alone");
+        }
         if job.starts.refused().contains(name) {
             return format!("its ranks did not start on {name}");
         }
