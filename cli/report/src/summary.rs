@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use rankguard_console::display_text;
-use rankguard_model::CaseState;
+use rankguard_model::{Case, CaseState};
 use serde_json::Value;
 
 use super::ReportInput;
@@ -115,6 +115,8 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     let restarted = || input.cases.iter().filter(|case| case.delays.first_step_ms.is_some());
     let lost: u64 = restarted().filter_map(|case| case.steps_lost).sum();
     let unknown = restarted().filter(|case| case.steps_lost.is_none()).count();
+    let has_no_step = |case: &&Case| case.state == CaseState::Recovered && case.delays.first_step_ms.is_none();
+    let without_steps = input.cases.iter().filter(has_no_step).count();
     let mut tiles = vec![SummaryTile {
         name: "cases",
         value: input.cases.len().to_string(),
@@ -135,18 +137,39 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
             (0, 1..) => "unknown".to_owned(),
             _ => lost.to_string(),
         },
-        note: match unknown {
-            0 => "over all failures of all jobs".to_owned(),
-            count => format!("over all failures of all jobs; unknown for {count}, where no steps are reported"),
-        },
+        note: repeated_note(restarted().count(), unknown, without_steps),
         mood: "",
     });
     tiles
 }
 
+/// Returns what the number of repeated steps covers: failures after which a job made a step again.
+fn repeated_note(restarts: usize, unknown: usize, without_steps: usize) -> String {
+    let mut note = format!(
+        "after {} with a first new step",
+        display_text::count(restarts, "failure")
+    );
+    if unknown > 0 {
+        let _ = write!(note, "; unknown for {unknown} of them");
+    }
+    if without_steps > 0 {
+        let restarts = display_text::count(without_steps, "restart");
+        let _ = write!(note, "; {restarts} without a step not counted");
+    }
+    note
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_note_of_the_repeated_steps_counts_what_they_cover() {
+        assert_eq!(repeated_note(1, 0, 0), "after 1 failure with a first new step");
+        let note =
+            "after 16 failures with a first new step; unknown for 1 of them; 17 restarts without a step not counted";
+        assert_eq!(repeated_note(16, 1, 17), note);
+    }
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
