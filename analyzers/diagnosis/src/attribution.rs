@@ -109,6 +109,9 @@ pub(crate) fn joins_concluded(
     clearings: &NodeClearings,
 ) -> bool {
     let Some(before) = &draft.concluded else { return true };
+    if draft.over_since.is_some_and(|over| glimpse.at > over) {
+        return false;
+    }
     if glimpse.synthetic && !before.synthetic.unwrap_or_else(|| draft.is_synthetic()) {
         return false;
     }

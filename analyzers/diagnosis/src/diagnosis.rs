@@ -7,7 +7,7 @@ mod serialized;
 use std::collections::BTreeMap;
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::attribution::NodeClearings;
@@ -198,6 +198,26 @@ impl Diagnosis {
         if self.has_fault_ends {
             let scope = ScopeRef::Job(job, generation);
             self.memory.forget_where(scope, is_lost_shard);
+        }
+    }
+
+    /// Records that a rank that made no steps makes them again: that it stood, and that the job did, explains no later
+    /// failure.
+    pub fn rank_moves(&mut self, now: Timestamp, job: &JobId, generation: Generation, rank: Rank) {
+        if !self.has_fault_ends {
+            return;
+        }
+        let is_over = |sign: &Signal| {
+            let is_of_rank = matches!(&sign.entity, Entity::Rank { rank: of, .. } if *of == rank);
+            sign.what == SignalMeaning::Stalled || is_of_rank && sign.is_standing()
+        };
+        let scope = ScopeRef::Job(job, generation);
+        self.memory.forget_where(scope, is_over);
+        let newest = self.drafts.of_scope(scope).and_then(|of| of.newest_done());
+        let is_stall = |draft: &Draft| draft.holds(&SignalMeaning::Stalled) && draft.over_since.is_none();
+        if let Some(id) = newest.filter(|id| self.drafts.get(*id).is_some_and(is_stall)) {
+            self.drafts
+                .change(id, &self.policy, |draft| draft.over_since = Some(now));
         }
     }
 

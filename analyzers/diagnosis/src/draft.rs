@@ -84,6 +84,9 @@ pub(crate) struct Draft {
     /// Time of the newest report of the same failure after the conclusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) renewed_at: Option<Timestamp>,
+    /// Time at which the end of the failure was seen, after the conclusion: later reports belong to another failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) over_since: Option<Timestamp>,
     /// Set when concluded.
     pub(crate) concluded: Option<DraftConclusion>,
 }
@@ -134,6 +137,7 @@ impl Draft {
             ranks_ended_at: None,
             is_ordered: false,
             renewed_at: None,
+            over_since: None,
             concluded: None,
         }
     }

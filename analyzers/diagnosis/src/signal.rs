@@ -23,6 +23,8 @@ pub const NEXT_ATTEMPT_FIELD: &str = "next_attempt";
 
 /// Signature of a rank that makes no steps while others do ([`CallerFact::RankStands`]).
 pub(crate) const STANDING_SIGNATURE: &str = "ranks.standing";
+/// Signature of the agents' reports about a rank that makes no steps.
+const STALLED_SIGNATURE: &str = "ranks.stalled";
 
 /// Single meaning of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -174,6 +176,14 @@ pub struct StallSuspect {
 }
 
 impl Signal {
+    /// Returns true if it reports that a rank makes no steps.
+    pub(crate) fn is_standing(&self) -> bool {
+        let SignalMeaning::Mark(mark) = &self.what else {
+            return false;
+        };
+        [STANDING_SIGNATURE, STALLED_SIGNATURE].contains(&mark.signature.as_str())
+    }
+
     /// Returns the signs of evidence; empty if it is unrelated to failures.
     pub fn of(evidence: &Evidence) -> Vec<Self> {
         SignalRef::all(evidence).map(|glimpse| glimpse.copied()).collect()

@@ -136,7 +136,13 @@ impl DecisionContext<'_> {
             return;
         }
         job.hang.told = false;
-        if let Some(case) = job.hang.case.take() {
+        let generation = job.generation();
+        let case = job.hang.case.take();
+        self.state.diagnosis.rank_moves(at, name, generation, rank);
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if let Some(case) = case {
             job.end_recovery_from(case);
             self.close(case, format!("rank {rank} made step {step}; nothing was restarted"));
         }
