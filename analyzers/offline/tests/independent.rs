@@ -199,6 +199,12 @@ fn a_lasting_fault_of_another_node_does_not_disappear() {
             &[("tcn3/kern.log", &up), ("tcn8/kern.log", &killed)],
             &["host-oom-kill tcn8"],
         );
+        let port = |second, state| kernel("tcn3", second, &format!("infiniband mlx5_3: Port: 1 Link {state}"));
+        let states = format!("{}{}", port(second, "DOWN"), port(25, "ACTIVE"));
+        check(
+            &[("tcn3/kern.log", &states), ("tcn8/kern.log", &killed)],
+            &["host-oom-kill tcn8"],
+        );
         let gpu = lost_gpu("tcn8", 15);
         let waits = hang("tcn3", second);
         check(
