@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use rankguard_console::display_text;
-use rankguard_model::{Case, JobView, NodeRange, NodeState, StatusView, Timestamp};
+use rankguard_model::{Case, JobState, JobView, NodeRange, NodeState, StatusView, Timestamp};
 
 use super::text::escape;
 use super::{ReportInput, cases, summary, timeline, torchruns};
@@ -189,6 +189,9 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     );
     match timeline::figure(job, &of_job, status) {
         Some(figure) => html.push_str(&figure),
+        None if matches!(job.state, JobState::Finished | JobState::Stopped) => {
+            html.push_str("<p>None of its ranks ran for long enough to be shown.</p>");
+        }
         None => html.push_str("<p>It has not run yet.</p>"),
     }
     html.push_str("</section>");

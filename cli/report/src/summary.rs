@@ -1,9 +1,10 @@
 //! Summary tiles at the head of the page.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rankguard_console::display_text;
-use rankguard_model::{Case, CaseState};
+use rankguard_model::{Case, CaseId, CaseState, JobId};
 use serde_json::Value;
 
 use super::ReportInput;
@@ -111,8 +112,21 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
         .filter_map(|case| case.delays.first_step_ms)
         .collect();
     first_steps.sort_unstable();
-    // Steps of a job that was stopped before its next step are lost, and not repeated.
-    let restarted = || input.cases.iter().filter(|case| case.delays.first_step_ms.is_some());
+    // Steps of a job that was stopped before its next step are lost, and not repeated. A failed restart repeats none: the
+    // next one repeats what was lost before.
+    let made_steps = |case: &&Case| case.delays.first_step_ms.is_some();
+    let mut newest: BTreeMap<&JobId, CaseId> = BTreeMap::new();
+    for case in input.cases.iter().filter(made_steps) {
+        if let Some(job) = &case.job {
+            let known = newest.entry(job).or_insert(case.id);
+            *known = (*known).max(case.id);
+        }
+    }
+    let is_followed = |case: &&Case| {
+        let last = case.job.as_ref().and_then(|job| newest.get(job));
+        case.plan.is_some() && last.is_some_and(|last| case.id <= *last)
+    };
+    let restarted = || input.cases.iter().filter(|case| made_steps(case) || is_followed(case));
     let lost: u64 = restarted().filter_map(|case| case.steps_lost).sum();
     let unknown = restarted().filter(|case| case.steps_lost.is_none()).count();
     let has_no_step = |case: &&Case| case.state == CaseState::Recovered && case.delays.first_step_ms.is_none();
@@ -146,7 +160,7 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
 /// Returns what the number of repeated steps covers: failures after which a job made a step again.
 fn repeated_note(restarts: usize, unknown: usize, without_steps: usize) -> String {
     let mut note = format!(
-        "after {} with a first new step",
+        "after {} that new steps followed",
         display_text::count(restarts, "failure")
     );
     if unknown > 0 {
@@ -165,10 +179,32 @@ mod tests {
 
     #[test]
     fn the_note_of_the_repeated_steps_counts_what_they_cover() {
-        assert_eq!(repeated_note(1, 0, 0), "after 1 failure with a first new step");
+        assert_eq!(repeated_note(1, 0, 0), "after 1 failure that new steps followed");
         let note =
-            "after 16 failures with a first new step; unknown for 1 of them; 17 restarts without a step not counted";
+            "after 16 failures that new steps followed; unknown for 1 of them; 17 restarts without a step not counted";
         assert_eq!(repeated_note(16, 1, 17), note);
+    }
+
+    /// The first restart failed, and the second one made steps.
+    #[test]
+    fn steps_before_a_failed_restart_are_repeated_by_the_next_one() {
+        let (status, cases) = crate::sample::cluster();
+        let restarted = cases.iter().find(|case| case.plan.is_some() && case.job.is_some());
+        let restarted = restarted.expect("the sample has restarts");
+        let case = |id: u64, lost: u64, first_step_ms: Option<i64>| {
+            let mut case = restarted.clone();
+            case.id = CaseId(id);
+            case.steps_lost = Some(lost);
+            case.delays.first_step_ms = first_step_ms;
+            case
+        };
+        let cases = vec![case(1, 7, None), case(2, 5, Some(900)), case(3, 100, None)];
+        let html = tiles(&ReportInput::new("Steps", status, cases, None));
+        let repeated = html.split("steps repeated").nth(1).expect("the tile is there");
+        assert!(
+            repeated.contains(">12<") && repeated.contains("after 2 failures that new steps followed"),
+            "{repeated}"
+        );
     }
 
     #[test]

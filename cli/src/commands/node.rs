@@ -86,7 +86,9 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             let client = address.client(common)?;
             block_on(each(&nodes, async |node| {
                 client.cordon(node, &reason).await?;
-                out::note(&format!("cordoned {node}; running ranks are not affected"));
+                out::note(&format!(
+                    "cordoned {node}; running ranks of jobs go on, and a torchrun there becomes a spare"
+                ));
                 Ok(())
             }))?
         }

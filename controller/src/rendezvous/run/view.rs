@@ -6,6 +6,14 @@ use super::super::notice::{MemberNotice, NodeCondition, NodeConditions, RoundNot
 use super::super::round::{MemberId, RunTerms};
 use super::{MemberStage, RunMember, RunState};
 
+impl RunMember {
+    /// Returns the reason for which it waits now.
+    fn present_wait(&self) -> Option<String> {
+        let is_waiting = matches!(self.stage, MemberStage::Waiting { .. });
+        self.wait_reason.clone().filter(|_| is_waiting)
+    }
+}
+
 impl RunState {
     /// Sends each waiting member the reason for its wait when it changes.
     pub(super) fn announce_waits(&mut self, nodes: &NodeConditions, notices: &mut Vec<MemberNotice>) {
@@ -33,7 +41,10 @@ impl RunState {
                 format!("a round with this node begins {last_call} s (last_call_timeout) after its arrival")
             }
             (Some(round), None) => format!("this node is a spare: the run has {} nodes", round.members.len()),
-            _ => format!("{ready} nodes are ready, the run takes {nodes_min} to {nodes_max}"),
+            _ => {
+                let are_ready = if ready == 1 { "node is ready" } else { "nodes are ready" };
+                format!("{ready} {are_ready}, the run takes {nodes_min} to {nodes_max}")
+            }
         }
     }
 
@@ -53,7 +64,7 @@ impl RunState {
                 node: member.profile.node.clone(),
                 rank: rank.and_then(|rank| u32::try_from(rank).ok()),
                 state: self.member_state(*id, member),
-                reason: condition_text(nodes, &member.profile.node).or_else(|| member.wait_reason.clone()),
+                reason: condition_text(nodes, &member.profile.node).or_else(|| member.present_wait()),
             });
         }
         members.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.node).cmp(&(b.rank.is_none(), b.rank, &b.node)));
