@@ -27,6 +27,36 @@ pub struct StatusView {
     /// Runs of torchrun with the back end `rankguard`, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub torchruns: Vec<TorchrunView>,
+    /// Receivers of notifications, in the order of the configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receivers: Vec<ReceiverView>,
+}
+
+/// View of a receiver of notifications. Counts begin with the start of the controller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiverView {
+    /// Name in the configuration.
+    pub name: String,
+    /// Kind in the configuration.
+    pub kind: String,
+    /// Messages that it took.
+    pub sent: u64,
+    /// Attempts that failed; each message is sent again.
+    pub failed: u64,
+    /// Messages that it refused, which are dropped.
+    pub refused: u64,
+    /// Messages that the rate limit suppressed.
+    pub suppressed: u64,
+    /// Ends of incidents that were removed from memory before they could be delivered.
+    pub missed: u64,
+    /// Messages that are due and not delivered yet.
+    pub waiting: u64,
+    /// Cause of the newest failed attempt; absent after a delivery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Answer of the newest refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
 }
 
 /// State of a node.

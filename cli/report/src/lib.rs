@@ -230,6 +230,7 @@ mod tests {
             open_cases: Vec::new(),
             degraded: None,
             torchruns: Vec::new(),
+            receivers: Vec::new(),
             at: sample::at(0),
         };
         let html = first_page(&ReportInput::new("Empty", status, Vec::new(), None));

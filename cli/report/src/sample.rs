@@ -45,6 +45,7 @@ pub fn cluster() -> (StatusView, Vec<Case>) {
         open_cases: Vec::new(),
         degraded: None,
         torchruns: Vec::new(),
+        receivers: Vec::new(),
     };
     (status, vec![gpu_lost(), node_lost(), oom(), user_bug()])
 }

@@ -35,6 +35,7 @@ impl DecisionState {
                 .collect(),
             degraded: None,
             torchruns: Vec::new(),
+            receivers: Vec::new(),
         }
     }
 
