@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 36] = [
+pub(crate) const RANKS: [(&str, u32); 37] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
@@ -31,6 +31,7 @@ pub(crate) const RANKS: [(&str, u32); 36] = [
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
     ("rankguard-report", 3),
+    ("rankguard-notify", 3),
     ("rankguard-bench", 3),
     ("rankguard-offline", 4),
     ("rankguard-trainer", 4),
