@@ -87,6 +87,9 @@ pub enum ControllerError {
     /// The HTTP API cannot be served.
     #[error("cannot serve the HTTP API on {address} (controller.http_listen)")]
     Http { address: SocketAddr, source: io::Error },
+    /// Notifications cannot start.
+    #[error("cannot start notifications (controller.notify): {source}")]
+    Notify { source: rankguard_notify::NotifyError },
     /// The lighthouse would listen on all addresses.
     #[error(
         "{address} is every address of this machine, and torchft has neither TLS nor authentication; set the address that the \

@@ -35,6 +35,7 @@ use crate::intake::{AcknowledgedSequences, BatchBuilder};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal, RECOVERY_INTERVAL};
 use crate::liveness::NodeLiveness;
 use crate::name_conflicts::NameConflicts;
+use crate::notifications::Notifications;
 use crate::rendezvous::{NodeCondition, NodeConditions};
 use crate::replay::ReplayClock;
 use crate::session_table::SessionTable;
@@ -112,6 +113,8 @@ pub(crate) struct EventLoop {
     life: Option<u64>,
     /// Receives each applied event for the HTTP API; absent without one.
     feed: Option<StateFeed>,
+    /// Receives the facts of the state once a second; absent without receivers.
+    notifications: Option<Notifications>,
 }
 
 impl EventLoop {
@@ -159,12 +162,18 @@ impl EventLoop {
             replay,
             life,
             feed: None,
+            notifications: None,
         }
     }
 
     /// Passes each applied event on to the HTTP API.
     pub(crate) fn with_feed(self, feed: Option<StateFeed>) -> Self {
         Self { feed, ..self }
+    }
+
+    /// Passes facts on to the receivers of notifications.
+    pub(crate) fn with_notifications(self, notifications: Option<Notifications>) -> Self {
+        Self { notifications, ..self }
     }
 
     /// Runs until `stop` is ready; returns the number of journalled events. Inputs that wait at that time were never
@@ -392,6 +401,9 @@ impl EventLoop {
         if self.counted_at.is_none_or(|counted| counted.elapsed() >= HEARTBEAT) {
             self.counts = StateCounts::of(&self.state);
             self.counted_at = Some(Instant::now());
+            if let Some(notifications) = &self.notifications {
+                notifications.publish(&self.state, self.keeper.failure(), self.now());
+            }
         }
         // The state drops names over time.
         if self.acknowledged.len() > self.state.all_acknowledged().len() + FORGOTTEN_NAMES_MAX {
@@ -546,6 +558,7 @@ impl EventLoop {
             OperatorQuery::Status(reply) => {
                 let mut view = self.state.status(now);
                 view.degraded = self.keeper.failure().map(str::to_owned);
+                view.receivers = self.health.receivers();
                 self.name_conflicts.show(&mut view, now);
                 drop(reply.send(view));
             }

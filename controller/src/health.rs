@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rankguard_model::Timestamp;
+use rankguard_model::{ReceiverView, Timestamp};
+use rankguard_notify::NotifyCounts;
 
 use crate::inbound::{INBOUND_BYTES_MAX, InboundBudget};
 
 pub(crate) use counts::StateCounts;
+use counts::receiver_families;
 pub(crate) use http::{HealthEndpoint, serve};
 
 /// Longest interval between two turns of the event loop, also when nothing happens.
@@ -34,6 +36,7 @@ struct HealthState {
     torchruns: Mutex<TorchrunCounts>,
     /// Absent without a lighthouse.
     torchft: Mutex<Option<TorchftCounts>>,
+    receivers: Mutex<NotifyCounts>,
 }
 
 /// Counts of the lighthouse for torchft.
@@ -92,6 +95,7 @@ impl SharedHealth {
             view: Mutex::default(),
             torchruns: Mutex::default(),
             torchft: Mutex::default(),
+            receivers: Mutex::default(),
         }))
     }
 
@@ -111,6 +115,16 @@ impl SharedHealth {
 
     pub(crate) fn count_torchft(&self, counts: TorchftCounts) {
         *self.0.torchft.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
+    }
+
+    /// Shows the receivers of notifications.
+    pub(crate) fn show_receivers(&self, counts: NotifyCounts) {
+        *self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
+    /// Returns the receivers of notifications.
+    pub(crate) fn receivers(&self) -> Vec<ReceiverView> {
+        self.0.receivers.lock().unwrap_or_else(PoisonError::into_inner).views()
     }
 
     fn view(&self) -> HealthView {
@@ -148,11 +162,13 @@ impl SharedHealth {
             // Writing to a string does not fail.
             let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
         }
-        for (name, help, label, values) in view.counts.families() {
+        let receivers = receiver_families(&self.receivers());
+        for (name, help, label, values) in view.counts.families().into_iter().chain(receivers) {
             let name = format!("rankguard_controller_{name}");
-            let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
             for (value, count) in values {
-                // Values are names of states and of failure classes, without quotes and backslashes.
+                // Values are names of states, failure classes and receivers, without quotes and backslashes.
                 let _ = writeln!(page, "{name}{{{label}=\"{value}\"}} {count}");
             }
         }

@@ -20,6 +20,7 @@
 //!   ([`rankguard_core::Policy::replay_only`]), and refuses the sessions and the journal of the other mode.
 //! - The HTTP API reads a copy of the state in a thread of its own ([`rankguard_api`]), which the event loop feeds and
 //!   never waits for.
+//! - Notifications are sent by a thread of its own ([`rankguard_notify`]), which takes the newest facts and delays nothing.
 //! - Without an identity the controller listens on loopback only. With one, an agent's certificate authorises its own
 //!   node, an operator's certificate the operator service, and neither authorises the other ([`rankguard_identity`]).
 //!   Exception: the lighthouse for torchft, which has no TLS, listens where its setting states.
@@ -33,7 +34,7 @@
 //! | 4 | `http_api`, `replay`, `torchft` | start of the HTTP API; replay-only mode; start of the lighthouse |
 //! | 3 | `intake`, `lighthouse_service`, `operator`, `rendezvous_service`, `settings` | inputs to events; torchft's managers; operator service; torchrun processes; settings |
 //! | 2 | `batch`, `catalogue`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; quorums of torchft; rounds of torchrun; sessions; submissions |
-//! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports, quorums |
+//! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports, quorums |
 //! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `quorum_ids`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
 //!
 //! Not included: rights of single operators (each may do everything); several controllers on one state; webhook and
@@ -63,6 +64,7 @@ mod lighthouse_service;
 mod lighthouse_task;
 mod liveness;
 mod name_conflicts;
+mod notifications;
 mod operator;
 mod quorum_ids;
 mod rendezvous;
@@ -85,6 +87,7 @@ mod witnesses;
 pub use address::{ADDRESS_FILE, HTTP_ADDRESS_FILE, METRICS_ADDRESS_FILE, TORCHFT_ADDRESS_FILE, read_address};
 pub use catalogue::CatalogueFiles;
 pub use error::ControllerError;
+pub use notifications::cluster_name;
 /// Mode of the preflight checks before each generation.
 pub use rankguard_core::PreflightMode;
 pub use rankguard_journal as journal;

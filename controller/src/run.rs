@@ -32,6 +32,7 @@ use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
 use crate::input::{INPUTS_MAX, LoopInput};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal};
 use crate::liveness::NodeLiveness;
+use crate::notifications::Notifications;
 use crate::operator::OperatorService;
 use crate::rendezvous_service::{RendezvousService, TORCHRUN_MESSAGE_BYTES_MAX};
 use crate::rendezvous_task::{RENDEZVOUS_INPUTS_MAX, RendezvousTask};
@@ -65,6 +66,7 @@ pub async fn run(
         settings.network = PeerTransport::loopback();
         // Journal retention by age has no meaning on the clock of replayed evidence.
         settings.journal = JournalRetention::unlimited();
+        settings.notify.receivers.clear();
     }
     settings.check()?;
     settings.state_dir = std::path::absolute(&settings.state_dir).map_err(|source| ControllerError::StateDir {
@@ -111,6 +113,9 @@ pub async fn run(
     let restored = (&life.opened.state, last);
     let api = HttpApi::start(&settings, restored, clock, &health).await?;
     let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();
+    let notifications = Notifications::start(&settings.notify, &network, &settings.state_dir, clock.now())?;
+    let (notifications, counts) = notifications.unzip();
+    counts.into_iter().for_each(|counts| health.show_receivers(counts));
     let lighthouse = Lighthouse::start(&settings, clock, &inputs, &health).await?;
     let services = ControllerServices {
         control,
@@ -129,7 +134,8 @@ pub async fn run(
     let replay = replay_only.then(|| ReplayClock::new(last, settle));
     // Replayed evidence belongs to no controller start.
     let name = if replay_only { None } else { Some(life_name()?) };
-    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name).with_feed(feed);
+    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name);
+    let helm = helm.with_feed(feed).with_notifications(notifications);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,

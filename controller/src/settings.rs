@@ -7,6 +7,7 @@ use std::time::Duration;
 use rankguard_core::Policy;
 use rankguard_identity::{PeerRole, PeerTransport};
 use rankguard_journal::JournalRetention;
+use rankguard_notify::NotifySettings;
 
 use crate::catalogue::CatalogueFiles;
 use crate::error::ControllerError;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub http_listen: Option<SocketAddr>,
     /// Lighthouse for torchft.
     pub torchft: TorchftSettings,
+    /// Receivers of notifications, and limits of alarms. A replay-only controller sends none.
+    pub notify: NotifySettings,
     /// Settings of the decision core. Fixed for the life of a journal: a replay under other settings would give another
     /// history.
     pub policy: Policy,
@@ -82,6 +85,7 @@ impl Settings {
             metrics_listen: None,
             http_listen: None,
             torchft: TorchftSettings::default(),
+            notify: NotifySettings::default(),
             policy: Policy::default(),
         }
     }

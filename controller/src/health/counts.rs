@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::DecisionState;
-use rankguard_model::{JobState, NodeState};
+use rankguard_model::{JobState, NodeState, ReceiverView};
 
 /// Metric with one label: name, help text, name of the label, and a value for each value of the label.
 pub(crate) type MetricFamily = (&'static str, &'static str, &'static str, Vec<(String, u64)>);
@@ -105,6 +105,52 @@ impl StateCounts {
             ),
         ]
     }
+}
+
+/// Returns the metrics of the receivers of notifications; none without receivers.
+pub(super) fn receiver_families(receivers: &[ReceiverView]) -> Vec<MetricFamily> {
+    type Count = fn(&ReceiverView) -> u64;
+    let counts: [(&str, &str, Count); 7] = [
+        ("notify_sent_total", "Notifications that the receiver took", |view| {
+            view.sent
+        }),
+        (
+            "notify_failed_total",
+            "Attempts to send a notification that failed",
+            |view| view.failed,
+        ),
+        (
+            "notify_refused_total",
+            "Notifications that the receiver refused",
+            |view| view.refused,
+        ),
+        (
+            "notify_suppressed_total",
+            "Notifications that the rate limit suppressed",
+            |view| view.suppressed,
+        ),
+        (
+            "notify_missed_total",
+            "Ends of incidents that were removed before they were delivered",
+            |view| view.missed,
+        ),
+        (
+            "notify_waiting",
+            "Notifications that are due and not delivered",
+            |view| view.waiting,
+        ),
+        (
+            "notify_failing",
+            "1 if the newest attempt to send a notification failed",
+            |view| u64::from(view.problem.is_some()),
+        ),
+    ];
+    let counts = counts.into_iter().filter(|_| !receivers.is_empty());
+    let family = |(name, help, count): (&'static str, &'static str, Count)| {
+        let values = receivers.iter().map(|view| (view.name.clone(), count(view)));
+        (name, help, "receiver", values.collect())
+    };
+    counts.map(family).collect()
 }
 
 fn add<S: PartialEq>(counts: &mut [u64], states: &[(S, &str)], state: S) {
