@@ -21,6 +21,7 @@ pub(crate) mod keep_arenas;
 pub(crate) mod local;
 pub(crate) mod logs;
 pub(crate) mod node;
+pub(crate) mod notify;
 pub(crate) mod preflight;
 pub(crate) mod rendezvous;
 pub(crate) mod report;

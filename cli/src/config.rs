@@ -12,6 +12,7 @@ mod key;
 mod keys;
 mod lease;
 mod mistake;
+mod receivers;
 mod settings;
 mod value;
 

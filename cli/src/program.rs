@@ -21,6 +21,7 @@ use crate::commands::identity::IdentityArgs;
 use crate::commands::inject::InjectArgs;
 use crate::commands::logs::LogsArgs;
 use crate::commands::node::NodeArgs;
+use crate::commands::notify::NotifyArgs;
 use crate::commands::preflight::PreflightArgs;
 use crate::commands::rendezvous::RendezvousArgs;
 use crate::commands::report::ReportArgs;
@@ -102,6 +103,8 @@ pub(crate) enum Command {
     Identity(IdentityArgs),
     /// Check or show the configuration
     Config(ConfigArgs),
+    /// Test the receivers of notifications
+    Notify(NotifyArgs),
     /// Write shell completions or manual pages
     Shell(ShellArgs),
     /// Connect a torchrun process to the controller; started by torchrun
@@ -194,6 +197,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Identity(args) => commands::identity::run(&args),
         Command::Config(args) => commands::config::run(&args, common),
+        Command::Notify(args) => commands::notify::run(&args, common),
         Command::Shell(args) => commands::shell::run(&args, Cli::command()),
         Command::Rendezvous(args) => commands::rendezvous::run(&args, common),
         Command::GpuCalls(args) => commands::gpu_calls::run(&args),

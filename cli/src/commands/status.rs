@@ -163,8 +163,33 @@ fn print(args: &StatusArgs, mut status: StatusView) {
         ));
     }
     print_parts(args, &status);
+    note_receivers(&status);
     if over > 0 && matches!(args.what, StatusPart::All | StatusPart::Jobs) {
         out::note(&format!("{} not shown; --all lists all jobs", count(over, "ended job")));
+    }
+}
+
+/// Prints a note for each receiver of notifications that lacks messages.
+fn note_receivers(status: &StatusView) {
+    for receiver in &status.receivers {
+        let name = &receiver.name;
+        if let Some(problem) = &receiver.problem {
+            let waiting = receiver.waiting;
+            out::note(&format!(
+                "warning: receiver {name} of notifications: {problem}; {waiting} waiting"
+            ));
+        }
+        let refusal = receiver.refusal.as_deref().unwrap_or_default();
+        let lost = [
+            (receiver.suppressed, "suppressed by the rate limit".to_owned()),
+            (receiver.refused, format!("refused ({refusal})")),
+            (receiver.missed, "missed".to_owned()),
+        ];
+        for (count, what) in lost.into_iter().filter(|(count, _)| *count > 0) {
+            out::note(&format!(
+                "receiver {name} of notifications: {count} {what} since the controller started"
+            ));
+        }
     }
 }
 

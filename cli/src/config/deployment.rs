@@ -57,6 +57,7 @@ impl ResolvedConfig {
         mistakes.extend(self.broken_catalogues());
         mistakes.extend(self.impossible_folders());
         mistakes.extend(self.missing_programs());
+        mistakes.extend(self.unreadable_receivers());
         if mistakes.is_empty() {
             return Ok(());
         }
@@ -319,6 +320,15 @@ impl ResolvedConfig {
         let at = self.set(setting)?.clone();
         let what = format!("{setting}: {} does not exist", file.display());
         Some(ConfigMistake { at, what })
+    }
+
+    /// Returns a mistake for each secret or authority of a receiver that cannot be read.
+    fn unreadable_receivers(&self) -> Vec<ConfigMistake> {
+        let Some((SettingValue::Receivers(receivers), at)) = self.values.get("controller.notify") else {
+            return Vec::new();
+        };
+        let found = super::receivers::unreadable(receivers).into_iter();
+        found.map(|what| ConfigMistake { at: at.clone(), what }).collect()
     }
 
     /// Returns a mistake for each plug-in check with a missing program.

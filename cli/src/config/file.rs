@@ -100,6 +100,17 @@ impl ConfigReader<'_> {
                         .push((key.path, SettingValue::Checks(found.checks), at.clone()));
                     Ok(())
                 }
+                (Some(key), _) if key.kind == SettingKind::Receivers => {
+                    let found = super::receivers::read(value);
+                    for (offset, what) in found.mistakes {
+                        let at = self.at(offset);
+                        let what = format!("{path}: {what}");
+                        self.found.mistakes.push(ConfigMistake { at, what });
+                    }
+                    let value = SettingValue::Receivers(found.receivers);
+                    self.found.values.push((key.path, value, at.clone()));
+                    Ok(())
+                }
                 (Some(key), _) => match convert(key.kind, value) {
                     Ok(value) => {
                         self.found.values.push((key.path, value, at.clone()));
@@ -127,6 +138,7 @@ fn unknown(path: &str, is_table: bool) -> String {
         "agent.intervals",
         "client",
         "controller",
+        "controller.alarms",
         "controller.policy",
         "identity",
         "log",

@@ -284,6 +284,36 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "address of the controller for client commands, host:port",
     ),
     key(
+        "controller.alarms.fruitless_restarts",
+        SettingKind::Count(0, 1_000),
+        "restarts of a job without progress in between at which the alarm no-progress is raised; 0 disables it",
+    ),
+    key(
+        "controller.alarms.restart_window_s",
+        SettingKind::Count(1, 86_400),
+        "window of controller.alarms.restarts, s",
+    ),
+    key(
+        "controller.alarms.restarts",
+        SettingKind::Count(0, 64),
+        "restarts of a job after failures at which the alarm restart-storm is raised; 0 disables it",
+    ),
+    key(
+        "controller.alarms.spares_min",
+        SettingKind::Count(0, 1_000_000),
+        "free nodes below which the alarm spares-low is raised while jobs run; 0 disables it",
+    ),
+    key(
+        "controller.alarms.suspect_cases",
+        SettingKind::Count(0, 1_000),
+        "cases of 24 h that blame one node at which the alarm suspect-node is raised; 0 disables it",
+    ),
+    key(
+        "controller.alarms.unheard_share",
+        SettingKind::Count(0, 100),
+        "share of nodes from which nothing is received at which the alarm agents-unheard is raised, percent; 0 disables it",
+    ),
+    key(
         "controller.catalogue",
         SettingKind::Paths,
         "additional catalogue files (TOML): classes, codes and taxonomies; reloaded on SIGHUP",
@@ -317,6 +347,16 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "controller.metrics_listen",
         SettingKind::Socket,
         "listen address of the HTTP endpoint with /healthz, /readyz and /metrics; default none",
+    ),
+    key(
+        "controller.notify",
+        SettingKind::Receivers,
+        "receivers of notifications (docs/notifications.md): tables with name, kind, url, url_file, secret_file and filters",
+    ),
+    key(
+        "controller.notify_cluster",
+        SettingKind::Text,
+        "name of the cluster in notifications; default that of the identity, else rankguard",
     ),
     key(
         "controller.policy.adopt_ms",

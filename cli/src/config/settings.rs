@@ -9,6 +9,7 @@ use rankguard_agent::{
 };
 use rankguard_controller::{CatalogueFiles, PreflightMode};
 use rankguard_model::NodeId;
+use rankguard_notify::AlarmLimits;
 
 use super::ResolvedConfig;
 use super::value::SettingValue;
@@ -40,6 +41,11 @@ impl ResolvedConfig {
             u32::try_from(self.count("controller.torchft_min_replicas")).unwrap_or(u32::MAX);
         settings.torchft.join_timeout = self.wait("controller.torchft_join_timeout_ms");
         settings.torchft.heartbeat_timeout = self.wait("controller.torchft_heartbeat_timeout_ms");
+        if let Some(SettingValue::Receivers(receivers)) = self.value("controller.notify") {
+            settings.notify.receivers.clone_from(receivers);
+        }
+        settings.notify.cluster = self.text("controller.notify_cluster");
+        settings.notify.alarms = self.alarms();
         settings.journal.max_bytes = self.count("controller.journal.retain_bytes");
         settings.journal.max_age = Duration::from_secs(self.count("controller.journal.retain_days") * DAY_S);
         settings.journal.snapshot_entries = self.count("controller.journal.snapshot_entries");
@@ -124,6 +130,18 @@ impl ResolvedConfig {
             *interval = self.wait(path);
         }
         settings
+    }
+
+    fn alarms(&self) -> AlarmLimits {
+        let size = |path| usize::try_from(self.count(path)).unwrap_or(usize::MAX);
+        AlarmLimits {
+            restarts: size("controller.alarms.restarts"),
+            restart_window: Duration::from_secs(self.count("controller.alarms.restart_window_s")),
+            fruitless: u32::try_from(self.count("controller.alarms.fruitless_restarts")).unwrap_or(u32::MAX),
+            suspect_cases: size("controller.alarms.suspect_cases"),
+            spares_min: size("controller.alarms.spares_min"),
+            unheard_share: size("controller.alarms.unheard_share"),
+        }
     }
 
     /// Returns the address of the controller for client commands.
@@ -211,6 +229,7 @@ fn rank_peers(name: &str) -> RankPeerPolicy {
 pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
     let text = |text: &str| SettingValue::Text(text.to_owned());
     let path = |path: &PathBuf| SettingValue::Text(path.display().to_string());
+    let size = |count: usize| SettingValue::Count(u64::try_from(count).unwrap_or(u64::MAX));
     let millis = |wait: Duration| SettingValue::Count(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
 
     let mut controller = rankguard_controller::Settings::new("rankguard-controller");
@@ -221,6 +240,28 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
         ("agent.otlp_protocol", text("grpc")),
         ("log.filter", text(LOG_FILTER)),
         ("log.format", text("text")),
+        (
+            "controller.alarms.fruitless_restarts",
+            SettingValue::Count(u64::from(controller.notify.alarms.fruitless)),
+        ),
+        (
+            "controller.alarms.restart_window_s",
+            SettingValue::Count(controller.notify.alarms.restart_window.as_secs()),
+        ),
+        ("controller.alarms.restarts", size(controller.notify.alarms.restarts)),
+        (
+            "controller.alarms.spares_min",
+            size(controller.notify.alarms.spares_min),
+        ),
+        (
+            "controller.alarms.suspect_cases",
+            size(controller.notify.alarms.suspect_cases),
+        ),
+        (
+            "controller.alarms.unheard_share",
+            size(controller.notify.alarms.unheard_share),
+        ),
+        ("controller.notify_cluster", text(&controller.notify.cluster)),
         ("controller.catalogue", SettingValue::List(Vec::new())),
         ("controller.listen", text(&controller.listen.to_string())),
         ("controller.state_dir", path(&controller.state_dir)),
@@ -445,6 +486,7 @@ mod tests {
             "agent.rank_user",
             "controller.http_listen",
             "controller.metrics_listen",
+            "controller.notify",
             "controller.torchft_listen",
             "identity.ca",
             "identity.certificate",

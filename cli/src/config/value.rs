@@ -1,6 +1,7 @@
 //! Values of settings, and the kinds that validate them.
 
 use rankguard_agent::{OtlpEndpoint, PluginCheck, is_log_path};
+use rankguard_notify::ReceiverSettings;
 use serde::Serialize;
 
 /// The value of one setting.
@@ -17,6 +18,8 @@ pub(crate) enum SettingValue {
     List(Vec<String>),
     /// Plug-in checks of the agent.
     Checks(Vec<PluginCheck>),
+    /// Receivers of notifications.
+    Receivers(Vec<ReceiverSettings>),
 }
 
 impl SettingValue {
@@ -30,6 +33,12 @@ impl SettingValue {
             Self::Checks(checks) => {
                 let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
                 names.join(", ")
+            }
+            Self::Receivers(receivers) => {
+                let names = receivers
+                    .iter()
+                    .map(|receiver| format!("{} ({})", receiver.name, receiver.kind.name()));
+                names.collect::<Vec<_>>().join(", ")
             }
         }
     }
@@ -64,6 +73,8 @@ pub(crate) enum SettingKind {
     Filter,
     /// Tables of plug-in checks, in the file only.
     Checks,
+    /// Tables of receivers of notifications, in the file only.
+    Receivers,
 }
 
 impl SettingKind {
@@ -83,6 +94,7 @@ impl SettingKind {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Switch => "true or false".to_owned(),
             Self::Checks => "tables [[agent.checks]] in the configuration file".to_owned(),
+            Self::Receivers => "tables [[controller.notify]] in the configuration file".to_owned(),
             Self::Filter => "log directives such as info or rankguard_agent=debug".to_owned(),
         }
     }

@@ -53,6 +53,7 @@ const GROUPS: &[CommandGroup] = &[
             "rankguard identity init /root/prod-ca --cluster prod",
             "rankguard identity issue --ca /root/prod-ca --role agent --name gpu-07 --out gpu-07",
             "rankguard identity show /etc/rankguard/certificate.pem",
+            "rankguard notify test chat",
             "rankguard config check",
             "rankguard config show",
             "rankguard shell completions bash",
