@@ -21,6 +21,7 @@ mod launcher;
 mod mirror_processes;
 mod mirror_restore;
 mod naming;
+mod notifications;
 mod older_version;
 mod orphans;
 mod packaging;

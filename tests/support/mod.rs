@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod guard;
 pub(crate) mod nodes;
 pub(crate) mod proxy;
+pub(crate) mod receiver;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
