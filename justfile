@@ -32,6 +32,7 @@ test-all: test
     cargo build --release -p rankguard
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     tests/promtool.sh target/release/rankguard
+    tests/smtp.sh target/release/rankguard
     checkpoint/tiers/tests/object_stores.sh
     .ci/python
 
