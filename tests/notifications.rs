@@ -139,11 +139,16 @@ fn a_case_is_one_thread_also_over_a_restart_of_the_controller() {
     let distinct: BTreeSet<String> = ids.iter().map(Value::to_string).collect();
     assert_eq!(ids.len(), distinct.len(), "a message was repeated: {ids:?}");
     for (thread, events) in threads(&requests) {
-        let ends = events
-            .iter()
-            .filter(|event| matches!(event.as_str(), "recovered" | "job-stopped" | "closed"));
-        assert_eq!(ends.count(), 1, "{thread}: {events:?}");
-        assert!(thread.starts_with("test/case/"), "{thread}");
+        // Ranks that fail make no node suspect; the restarts of one job may be an alarm.
+        assert!(!thread.contains("suspect-node"), "{thread}: {events:?}");
+        if thread.starts_with("test/case/") {
+            let ends = events
+                .iter()
+                .filter(|event| matches!(event.as_str(), "recovered" | "job-stopped" | "closed"));
+            assert_eq!(ends.count(), 1, "{thread}: {events:?}");
+        } else {
+            assert!(thread.starts_with("test/alarm/"), "{thread}");
+        }
     }
     let hmac = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"signing-key");
     for request in &requests {

@@ -56,6 +56,6 @@ lint controller "$controller_port" '^rankguard_controller_nodes 1'
 
 # Every metric of the rules and of the dashboard is on a page.
 for metric in $(grep -ho 'rankguard_[a-z_]*' "$rules" "$folder/panels.yml" | sort -u); do
-    grep -q "^$metric[ {]" "$folder/agent.page" "$folder/controller.page" || { echo "error: no page has $metric" >&2; exit 1; }
+    grep -q "^# TYPE $metric " "$folder/agent.page" "$folder/controller.page" || { echo "error: no page has $metric" >&2; exit 1; }
 done
 echo "rules and dashboard: every metric is on a page"

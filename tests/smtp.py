@@ -5,12 +5,14 @@ import contextlib
 import email
 import email.policy
 import json
+import logging
 import pathlib
 import ssl
 import subprocess
 import sys
 import threading
 import time
+import warnings
 
 from aiosmtpd.smtp import SMTP, AuthResult
 
@@ -170,15 +172,21 @@ def cases_of_a_controller(program, folder, mailboxes, ports):
         mails = [mail for mail, _, _ in mailbox.mails]
         ids = [mail["Message-ID"] for mail in mails]
         assert len(ids) == len(set(ids)), ids
-        threads = {mail["References"] for mail in mails}
-        assert len(threads) == len(jobs), threads
         for mail in mails:
+            # One thread a case, or an alarm: the id of the thread names it.
+            thread = mail["References"].removeprefix("<test-").removesuffix("@rankguard.invalid>")
+            kind, _, name = thread.partition("-")
+            assert kind == "alarm" or f"case {name}: " in mail["Subject"], (thread, mail["Subject"])
+            assert mail["In-Reply-To"] == mail["References"], mail.as_string()
             text = mail.as_string()
             assert JOB_SECRET not in text and PASSWORD not in text, text
-            assert "rankguard cases show" in mail.get_content(), text
+            assert "More: rankguard " in mail.get_content(), text
 
 
 def main():
+    # A client that does not trust the server is expected.
+    logging.getLogger("mail.log").setLevel(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     run(program, folder, "identity", "init", "ca")
     issue = ["identity", "issue", "--ca", "ca", "--role", "controller", "--host", "127.0.0.1", "--out", "server"]

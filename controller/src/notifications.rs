@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rankguard_core::{DecisionState, Job, JobPhase, Plan};
 use rankguard_identity::PeerTransport;
-use rankguard_model::{Case, JobId, JobState, NodeId, NodeState, Timestamp, is_cancellation};
+use rankguard_model::{Case, Entity, JobId, JobState, NodeId, NodeState, Timestamp, is_cancellation};
 use rankguard_notify::{
     CaseFacts, ClusterFacts, ENDED_CASE_AGE, JobFacts, NodeCounts, NotifyCounts, NotifyFeed, NotifySettings,
 };
@@ -95,6 +95,7 @@ fn facts_of(state: &DecisionState, case: &Case) -> CaseFacts {
         confidence: verdict.confidence,
         blamed: case.blamed_text(),
         node: verdict.blamed.node().cloned(),
+        blames_node: matches!(verdict.blamed, Entity::Node { .. } | Entity::Device { .. }),
         rank: verdict.root_rank,
         job: case.job.clone(),
         generation: case.generation,

@@ -202,7 +202,11 @@ impl AlarmBoard {
         let mut by_node: BTreeMap<&NodeId, BTreeSet<CaseId>> = BTreeMap::new();
         for case in cases {
             let is_counted = case.state != CaseState::Open && now.since(case.opened_at) < SUSPECT_WINDOW;
-            if let Some(node) = case.node.as_ref().filter(|_| is_counted && !case.is_drill) {
+            if let Some(node) = case
+                .node
+                .as_ref()
+                .filter(|_| is_counted && case.blames_node && !case.is_drill)
+            {
                 by_node.entry(node).or_default().insert(case.id);
             }
         }

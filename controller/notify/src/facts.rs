@@ -41,6 +41,8 @@ pub struct CaseFacts {
     pub blamed: String,
     /// Node of the blamed entity.
     pub node: Option<NodeId>,
+    /// True if the node or one of its devices is blamed, not a rank on it.
+    pub blames_node: bool,
     pub rank: Option<Rank>,
     pub job: Option<JobId>,
     pub generation: Option<Generation>,

@@ -72,7 +72,7 @@ fn restarts_without_progress_raise_an_alarm() {
     );
 }
 
-/// Drills and cases without a verdict blame no node.
+/// Drills, cases without a verdict and cases that blame a rank make no node suspect.
 #[test]
 fn cases_that_blame_one_node_make_it_suspect() {
     let mut board = AlarmBoard::new(AlarmLimits::default());
@@ -87,6 +87,10 @@ fn cases_that_blame_one_node_make_it_suspect() {
             ..recovered(5)
         },
         case(6, CaseState::Open),
+        CaseFacts {
+            blames_node: false,
+            ..recovered(7)
+        },
     ];
     let mut with = |cases: Vec<CaseFacts>, now| {
         let cases = cases.into_iter().chain(others.clone()).collect();

@@ -23,6 +23,7 @@ pub(crate) fn case(id: u64, state: CaseState) -> CaseFacts {
         confidence: 0.9,
         blamed: "node n1, gpu 0000:9b:00".to_owned(),
         node: Some(NodeId::from("n1")),
+        blames_node: true,
         rank: Some(Rank(3)),
         job: Some(JobId::from("vision")),
         generation: Some(Generation(1)),
