@@ -34,7 +34,7 @@ const KEYS: [&str; 17] = [
     "limit",
     "limit_window_s",
     "quiet_hours",
-    "maintenance",
+    "maintenance_windows",
 ];
 const QUIET_EXCEPT: &str = "quiet_except";
 
@@ -46,7 +46,7 @@ pub(super) struct ParsedReceivers {
     pub(super) mistakes: Vec<(usize, String)>,
 }
 
-type Mistakes = Vec<(usize, String)>;
+type MistakeList = Vec<(usize, String)>;
 
 /// Parses all receivers. A mistake in one hides no mistake of another.
 pub(super) fn read(value: &Spanned<DeValue<'_>>) -> ParsedReceivers {
@@ -84,7 +84,7 @@ pub(super) fn read(value: &Spanned<DeValue<'_>>) -> ParsedReceivers {
 }
 
 /// Parses one receiver; `None` if it lacks a name or a kind.
-fn one(table: &DeTable<'_>, at: usize, mistakes: &mut Mistakes) -> Option<ReceiverSettings> {
+fn one(table: &DeTable<'_>, at: usize, mistakes: &mut MistakeList) -> Option<ReceiverSettings> {
     let get = |wanted: &str| {
         table
             .iter()
@@ -189,7 +189,7 @@ fn set(receiver: &mut ReceiverSettings, key: &str, value: &Spanned<DeValue<'_>>)
         }
         "limit_window_s" => receiver.limit_window_s = number(value, 1, 86_400).map_err(named)?,
         "quiet_hours" => receiver.quiet_hours = parsed(value).map_err(named)?,
-        "maintenance" => receiver.maintenance = parsed(value).map_err(named)?,
+        "maintenance_windows" => receiver.maintenance = parsed(value).map_err(named)?,
         QUIET_EXCEPT => {
             let severities = texts(value).and_then(|texts| texts.iter().map(|text| severity(text)).collect());
             receiver.quiet_except = severities.map_err(named)?;

@@ -58,7 +58,7 @@ pub(crate) struct OutgoingRequest {
 
 /// Reason why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum ReceiverClientError {
     #[error("cannot read {path}: {source}", path = path.display())]
     Ca { path: PathBuf, source: io::Error },
     #[error("{path} contains no certificate", path = path.display())]
@@ -70,7 +70,7 @@ pub enum ClientError {
 }
 
 /// Makes a client that trusts the authorities of a file, or those of the system.
-pub(crate) fn client(ca: Option<&Path>) -> Result<Client, ClientError> {
+pub(crate) fn client(ca: Option<&Path>) -> Result<Client, ReceiverClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let tls = tls.with_root_certificates(authorities(ca)?).with_no_client_auth();
@@ -83,14 +83,14 @@ pub(crate) fn client(ca: Option<&Path>) -> Result<Client, ClientError> {
     Ok(client.build()?)
 }
 
-fn authorities(ca: Option<&Path>) -> Result<RootCertStore, ClientError> {
+fn authorities(ca: Option<&Path>) -> Result<RootCertStore, ReceiverClientError> {
     let mut roots = RootCertStore::empty();
     let Some(path) = ca else {
         // Unreadable certificates of the system are skipped.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(roots);
     };
-    let unread = |source| ClientError::Ca {
+    let unread = |source| ReceiverClientError::Ca {
         path: path.to_owned(),
         source,
     };
@@ -100,12 +100,12 @@ fn authorities(ca: Option<&Path>) -> Result<RootCertStore, ClientError> {
         roots.add(certificate)?;
     }
     if roots.is_empty() {
-        return Err(ClientError::NoCertificate { path: path.to_owned() });
+        return Err(ReceiverClientError::NoCertificate { path: path.to_owned() });
     }
     Ok(roots)
 }
 
-/// Sends a request.
+/// Sends a request and checks the status of its answer.
 pub(crate) async fn send(client: &Client, request: OutgoingRequest) -> Result<(), DeliveryError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -84,7 +84,7 @@ pub struct JobFacts {
 /// Counts of nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeCounts {
-    /// Known nodes.
+    /// Nodes that have joined and were not removed.
     pub known: usize,
     /// Nodes of which the agent has been silent beyond the limit.
     pub lost: usize,

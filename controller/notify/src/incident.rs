@@ -97,7 +97,7 @@ pub struct Incident {
     pub job: Option<JobId>,
     pub node: Option<NodeId>,
     pub class: Option<ClassId>,
-    /// One sentence.
+    /// Sentence with failure and subject.
     pub title: String,
     /// Further facts, one sentence a line.
     pub details: Vec<String>,

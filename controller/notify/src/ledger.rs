@@ -90,6 +90,15 @@ impl DeliveryLedger {
         }
     }
 
+    /// Records a message that the receiver refused, so that it is not sent again.
+    pub fn refused(&mut self, message: &DueMessage) {
+        if message.summarizes > 0 {
+            self.summarize(message.summarizes);
+        } else {
+            self.record(&message.incident, false);
+        }
+    }
+
     /// Records a message; `is_sent` is false if it was suppressed or refused.
     pub(crate) fn record(&mut self, incident: &Incident, is_sent: bool) {
         let key = incident.key.to_string();

@@ -41,7 +41,7 @@ pub struct DuePlan {
 pub struct SendTimes(VecDeque<Timestamp>);
 
 impl SendTimes {
-    /// Records a message.
+    /// Records the time of a message.
     pub fn record(&mut self, now: Timestamp) {
         self.0.push_back(now);
     }
@@ -91,17 +91,17 @@ pub fn plan(
             continue;
         }
         match due(entry, incident, settings, now) {
-            Due::Now(event) => plan.messages.push(DueMessage {
+            DueDecision::Now(event) => plan.messages.push(DueMessage {
                 event,
                 incident: incident.clone(),
                 summarizes: 0,
             }),
-            Due::At(at) => plan.next_at = Some(plan.next_at.map_or(at, |next| next.min(at))),
-            Due::Silently => {
+            DueDecision::At(at) => plan.next_at = Some(plan.next_at.map_or(at, |next| next.min(at))),
+            DueDecision::Silently => {
                 ledger.record(incident, false);
                 plan.is_changed = true;
             }
-            Due::Never => {}
+            DueDecision::Never => {}
         }
     }
     if ledger.is_new {
@@ -146,7 +146,8 @@ fn cleared_alarms(ledger: &DeliveryLedger, set: &IncidentSet, now: Timestamp) ->
     gone.map(|alarm| alarm.cleared(now)).collect()
 }
 
-enum Due {
+/// Decision about an incident.
+enum DueDecision {
     Now(&'static str),
     At(Timestamp),
     /// Recorded without a message.
@@ -154,30 +155,30 @@ enum Due {
     Never,
 }
 
-fn due(entry: Option<&LedgerEntry>, incident: &Incident, settings: &ReceiverSettings, now: Timestamp) -> Due {
+fn due(entry: Option<&LedgerEntry>, incident: &Incident, settings: &ReceiverSettings, now: Timestamp) -> DueDecision {
     let is_sent = entry.is_some_and(|entry| entry.is_sent);
     let is_selected = incident.severity >= settings.min_severity
         && settings.selects_job(incident.job.as_ref())
         && (settings.drills || !incident.is_drill);
     if !is_selected && !is_sent || entry.is_some_and(|entry| entry.mark == incident.mark()) {
-        return Due::Never;
+        return DueDecision::Never;
     }
     let is_end = incident.stage.is_end();
     if is_end && !is_sent {
         let is_suppressed = entry.is_some() && incident.stage != IncidentStage::JobStopped;
         if is_suppressed || settings.kind.holds_incidents() {
-            return Due::Silently;
+            return DueDecision::Silently;
         }
     }
     let waited = incident.opened_at.after(Duration::from_secs(settings.wait_s));
     if incident.stage == IncidentStage::Opened && now < waited {
-        return Due::At(waited);
+        return DueDecision::At(waited);
     }
     let ends_held_incident = is_end && settings.kind.holds_incidents();
     if is_held(incident, settings, now) && !ends_held_incident {
-        return Due::At(now.after(HELD_CHECK));
+        return DueDecision::At(now.after(HELD_CHECK));
     }
-    Due::Now(event(entry, incident))
+    DueDecision::Now(event(entry, incident))
 }
 
 fn is_held(incident: &Incident, settings: &ReceiverSettings, now: Timestamp) -> bool {

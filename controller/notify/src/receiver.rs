@@ -57,9 +57,6 @@ pub(crate) struct ReceiverTask {
     pub(crate) refreshed: Option<Instant>,
 }
 
-/// Result of one attempt to send.
-type Delivery = Result<(), DeliveryError>;
-
 impl ReceiverTask {
     /// Runs until the sender of incidents is dropped.
     pub(crate) async fn run(mut self, mut incidents: watch::Receiver<Option<Arc<TimedIncidents>>>) {
@@ -114,8 +111,8 @@ impl ReceiverTask {
         if !matches!(delivery, Err(DeliveryError::Failed { .. })) {
             if delivery.is_ok() {
                 self.ledger.delivered(&message);
-            } else if message.summarizes == 0 {
-                self.ledger.record(&message.incident, false);
+            } else {
+                self.ledger.refused(&message);
             }
             self.sends.record(now);
             self.save();
@@ -171,7 +168,7 @@ impl ReceiverTask {
     }
 
     /// Counts a delivery of some messages, and returns what follows.
-    fn conclude(&mut self, delivery: Delivery, messages: u64) -> RoundEnd {
+    fn conclude(&mut self, delivery: Result<(), DeliveryError>, messages: u64) -> RoundEnd {
         let name = self.sender.settings().name.clone();
         match delivery {
             Ok(()) => {

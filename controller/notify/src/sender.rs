@@ -6,7 +6,7 @@ use std::path::Path;
 use rankguard_model::Timestamp;
 use reqwest::{Client, Url};
 
-use crate::client::{self, ClientError, DeliveryError, OutgoingRequest};
+use crate::client::{self, DeliveryError, OutgoingRequest, ReceiverClientError};
 use crate::format::alertmanager::PostedAlert;
 use crate::format::{OutgoingMessage, pagerduty, slack, webhook};
 use crate::incident::{Incident, NoticeKind};
@@ -29,7 +29,7 @@ pub struct MessageSender {
 
 impl MessageSender {
     /// Makes a sender; reads the authorities.
-    pub fn new(settings: ReceiverSettings, cluster: &str) -> Result<Self, ClientError> {
+    pub fn new(settings: ReceiverSettings, cluster: &str) -> Result<Self, ReceiverClientError> {
         let client = client::client(settings.ca_file.as_deref())?;
         Ok(Self {
             settings,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::alarms::{AlarmBoard, AlarmLimits};
-use crate::client::ClientError;
+use crate::client::ReceiverClientError;
 use crate::facts::ClusterFacts;
 use crate::incident::Incident;
 use crate::ledger::DeliveryLedger;
@@ -34,7 +34,7 @@ type TimedFacts = (ClusterFacts, Instant);
 #[derive(Debug, thiserror::Error)]
 pub enum NotifyError {
     #[error("receiver {name}: {source}")]
-    Receiver { name: String, source: ClientError },
+    Receiver { name: String, source: ReceiverClientError },
     #[error("cannot start the thread of notifications: {0}")]
     Thread(#[from] io::Error),
 }

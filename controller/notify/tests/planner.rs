@@ -180,6 +180,28 @@ fn a_flood_is_limited_and_counted() {
     assert_eq!(receiver.deliver(&ended, at(200)), [""; 0], "the summary is sent once");
 }
 
+/// A receiver that refuses a message is not sent it again, the summary included.
+#[test]
+fn a_refused_message_is_not_repeated() {
+    let mut settings = ReceiverSettings::new("hook", ReceiverKind::Webhook);
+    (settings.limit, settings.limit_window_s) = (1, 60);
+    let mut receiver = Receiver::new(settings);
+    let mut refuse = |cases: &[CaseFacts], now| {
+        let set = IncidentSet {
+            incidents: cases.iter().map(Incident::of_case).collect(),
+            is_settled: true,
+        };
+        let due = plan(&mut receiver.ledger, &set, &receiver.settings, &mut receiver.sends, now);
+        due.messages.iter().for_each(|message| receiver.ledger.refused(message));
+        receiver.sends.record(now);
+        due.messages.len()
+    };
+    let cases = [case(1, CaseState::Recovering), case(2, CaseState::Recovering)];
+    assert_eq!(refuse(&cases, at(1)), 1, "the other one is suppressed");
+    assert_eq!(refuse(&cases, at(62)), 1, "the summary");
+    assert_eq!(refuse(&cases, at(124)), 0);
+}
+
 #[test]
 fn quiet_hours_hold_messages_back_until_they_end() {
     let mut settings = ReceiverSettings::new("hook", ReceiverKind::Webhook);

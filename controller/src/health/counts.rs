@@ -109,8 +109,8 @@ impl StateCounts {
 
 /// Returns the metrics of the receivers of notifications; none without receivers.
 pub(super) fn receiver_families(receivers: &[ReceiverView]) -> Vec<MetricFamily> {
-    type Count = fn(&ReceiverView) -> u64;
-    let counts: [(&str, &str, Count); 7] = [
+    type ReceiverCount = fn(&ReceiverView) -> u64;
+    let counts: [(&str, &str, ReceiverCount); 7] = [
         ("notify_sent_total", "Notifications that the receiver took", |view| {
             view.sent
         }),
@@ -146,7 +146,7 @@ pub(super) fn receiver_families(receivers: &[ReceiverView]) -> Vec<MetricFamily>
         ),
     ];
     let counts = counts.into_iter().filter(|_| !receivers.is_empty());
-    let family = |(name, help, count): (&'static str, &'static str, Count)| {
+    let family = |(name, help, count): (&'static str, &'static str, ReceiverCount)| {
         let values = receivers.iter().map(|view| (view.name.clone(), count(view)));
         (name, help, "receiver", values.collect())
     };
