@@ -18,7 +18,7 @@ pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         || spoken_rank(line)
 }
 
-/// Parses `[rank3]:` of PyTorch (global rank) and `[default3]:` of torchrun (local rank).
+/// Parses `[rank3]:` of PyTorch and `[rank: 3]` of Lightning (global rank), and `[default3]:` of torchrun (local rank).
 fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
     let mut c = LineCursor::new(line.text);
     if !c.eat("[") {
@@ -27,6 +27,9 @@ fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
     let Some(name) = c.run(|b| b.is_ascii_alphabetic() || b == b'_') else {
         return false;
     };
+    if name == "rank" {
+        c.eat(":");
+    }
     c.spaces();
     let Some(number) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
         return false;
@@ -50,7 +53,8 @@ fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// Parses `[1,3]<stderr>:` of mpirun and horovodrun with tagged output: job, then rank.
+/// Parses `[1,3]<stderr>:` of mpirun and horovodrun with tagged output: job, then rank. SageMaker names both the rank and
+/// the host: `[1,mpirank:3,algo-1]<stderr>:`.
 fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
     let mut c = LineCursor::new(line.text);
     if !c.eat("[") {
@@ -67,10 +71,15 @@ fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
         return false;
     };
     // Horovod without MPI omits the job: `[3]<stderr>:`.
-    let rank = if c.eat(",") { c.number(7) } else { Some(first) };
+    let has_job = c.eat(",");
+    let is_named = has_job && c.eat("mpirank:");
+    let rank = if has_job { c.number(7) } else { Some(first) };
     let Some(rank) = rank.and_then(|n| u32::try_from(n).ok()) else {
         return false;
     };
+    if is_named && c.eat(",") {
+        c.run(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    }
     if !(c.eat("]<stderr>:") || c.eat("]<stdout>:")) {
         return false;
     }

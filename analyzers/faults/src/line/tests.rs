@@ -91,6 +91,8 @@ fn rank_prefixes_of_launchers_are_understood() {
     );
     check("[1,3]<stderr>:Killed", "Killed", None, Some(3));
     check("[2]<stderr>:Killed", "Killed", None, Some(2));
+    check("[1,mpirank:3,algo-1]<stderr>:Killed", "Killed", None, Some(3));
+    check("[rank: 4] boom", "boom", None, Some(4));
     check("[default1]:[rank5]: boom", "boom", None, Some(5));
     let local = read("[default3]:boom");
     assert_eq!((local.local_rank, local.rank, local.text), (Some(3), None, "boom"));

@@ -508,6 +508,39 @@ fn a_traceback_that_is_indented_as_a_whole_is_read_as_one() {
 }
 
 #[test]
+fn a_traceback_behind_the_prefix_of_a_collector_is_read_as_one() {
+    let traceback = "Traceback (most recent call last):\n  File \"train.py\", line 4, in save\n    file.write(state)\nOSError: [Errno 28] No space left on device";
+    let full = (
+        "OSError: [Errno 28] No space left on device".to_owned(),
+        "disk-full".to_owned(),
+    );
+    for prefix in [
+        "2023-04-29 06:01:12.977 [177/train/578 (pid 28936)] ",
+        "2023-04-29 06:01:12.977 [177/train/578 (pid 28936)] [09c561ee-a44c-4795-967c-7183a83b3160] ",
+        "[2023-04-29, 06:01:12 UTC] {subprocess.py:93} INFO - ",
+        "[2023-04-29T06:01:12.123+0000] {logging_mixin.py:188} INFO - ",
+        "[1,mpirank:0,algo-1]<stderr>:",
+        "[rank: 0] ",
+        "trainer/main ERROR: ",
+    ] {
+        let lines: Vec<String> = traceback.lines().map(|line| format!("{prefix}{line}")).collect();
+        assert_eq!(last(&lines.join("\n")), full, "{prefix}");
+    }
+    // The seconds may pass on while the lines are collected.
+    let lines = traceback.lines().zip(12..);
+    let lines: Vec<String> = lines
+        .map(|(line, second)| format!("[2023-04-29, 06:01:{second} UTC] {{subprocess.py:93}} INFO - {line}"))
+        .collect();
+    assert_eq!(last(&lines.join("\n")), full);
+    // A message before the header is no prefix, and the exception may repeat it.
+    let quoted = traceback.replace("OSError: [Errno", "RuntimeError: [Errno");
+    assert_eq!(
+        last(&format!("RuntimeError: {quoted}")).0,
+        "RuntimeError: [Errno 28] No space left on device"
+    );
+}
+
+#[test]
 fn an_exception_that_carries_the_traceback_of_a_worker_ends_with_that_of_the_worker() {
     let lines = "Traceback (most recent call last):\n  File \"train.py\", line 6, in main\n    for data in loader:\nValueError: Traceback (most recent call last):\n  File \"/v/site-packages/PIL/ImageFile.py\", line 249, in load\n    raise OSError(\nOSError: image file is truncated (12 bytes not processed)";
     let (text, class) = last(lines);

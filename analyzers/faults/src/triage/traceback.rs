@@ -6,6 +6,7 @@
 mod conversion;
 mod formatted;
 mod line_kinds;
+mod writer_prefix;
 
 use rankguard_model::{Rank, Timestamp};
 
@@ -15,6 +16,7 @@ pub(super) use line_kinds::opens;
 use line_kinds::{
     EXCEPTION, FRAME, TreeMargin, announced, begins, dedent, indent, is_chain, is_farewell, is_header, margin, nested,
 };
+use writer_prefix::WriterPrefix;
 
 /// Maximum number of retained frames; a recursion prints thousands.
 const FRAMES: usize = 256;
@@ -52,6 +54,8 @@ pub(super) struct OpenTraceback {
     headless: bool,
     /// Indentation of the whole traceback, bytes.
     indent: usize,
+    /// Text that a collector puts before each line, as far as no parser of prefixes knows it.
+    prefix: WriterPrefix,
     /// Exception type before the header, as notebooks print it.
     announced: Option<String>,
     /// True if its frames are formatted by a notebook or in a box.
@@ -150,6 +154,7 @@ impl OpenTraceback {
             ignored: false,
             headless: false,
             indent: indent(line.text),
+            prefix: WriterPrefix::of_header(line.text),
             announced: announced(line.text).map(str::to_owned),
             drawn: announced(line.text).is_some() || formatted::opens_box(line.text),
             code_next: false,
@@ -204,7 +209,7 @@ impl OpenTraceback {
     }
 
     fn accept(&mut self, text: &str) -> LineRelation {
-        let text = dedent(text, self.indent);
+        let text = dedent(self.prefix.strip(text), self.indent);
         let step = |unit: &mut Self, text: &str| {
             if unit.segment().exception.is_some() {
                 unit.tail(text)
