@@ -226,10 +226,18 @@ fn what_lines_name_is_blamed() {
                   node (ID: 5f, IP: 10.4.0.19) over the last time period.\n";
     let case = only(&[("ray.log", memory)]);
     assert_eq!(case.blamed, "node 10.4.0.19", "{case:#?}");
-    let port = "CA 'mlx5_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Disabled\n\t\tRate: 10\n";
+    let port = "CA 'mlx5_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n\t\tRate: 10\n";
     let case = only(&[("ibstat.txt", port)]);
     assert_eq!(case.blamed, "a machine that the log does not name", "{case:#?}");
     assert!(says(&case, "The logs name no machine to blame"), "{case:#?}");
+    // A port that is switched off is no failure.
+    let off = port.replace("Polling", "Disabled");
+    let status = "Infiniband device 'mlx5_2' port 1 status:\n\tstate:\t\t 1: DOWN\n\tphys state:\t 3: Disabled\n";
+    let brief = "mlx5_2 port 1 state DOWN, physical state Disabled\nmlx5_3 port state: disabled\n";
+    for listing in [off.as_str(), status, brief] {
+        let cases = diagnose(&[("ibstat.txt", listing)]);
+        assert!(cases.is_empty(), "{listing}: {cases:#?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use regex::{Captures, Regex};
 use super::denial;
 use super::pattern_bounds::PatternBounds;
 use crate::catalogue::Catalogue;
+use crate::classes;
 use crate::signature::Signature;
 
 /// Maximum length of a captured field, bytes.
@@ -80,8 +81,9 @@ impl SignatureRule {
         let of_device = ["cuda-", "gpu-"]
             .iter()
             .any(|family| signature.class.as_str().starts_with(family));
+        let is_of_programs = layer.starts_with("user-") || signature.class.as_str() == classes::FRAMEWORK_BUG;
         Self {
-            of_programs: layer.starts_with("user-") && !of_device && signature.sources.is_empty(),
+            of_programs: is_of_programs && !of_device && signature.sources.is_empty(),
             of_device,
             signature,
             patterns: OnceLock::new(),
