@@ -106,7 +106,8 @@ pub use scene::{FailureScene, RunBeside};
 pub use scope::DraftScope;
 pub use separate::SeparateFailure;
 pub use signal::{
-    CallerFact, NEXT_ATTEMPT_FIELD, REPEATS_FIELD, Signal, SignalMeaning, StallSuspect, WRITTEN_UNTIL_FIELD,
+    ASSUMED_YEAR_FIELD, CallerFact, NEXT_ATTEMPT_FIELD, REPEATS_FIELD, Signal, SignalMeaning, StallSuspect,
+    WRITTEN_UNTIL_FIELD,
 };
 pub use speaker::is_board_event;
 pub use stacks::{MergedStacks, merge};

@@ -15,6 +15,9 @@ pub(crate) const CHECK_SIGNATURE: &str = "preflight";
 /// Field of logs that are read later: number of equal messages that a sign stands for, if there are several.
 pub const REPEATS_FIELD: &str = "repeats";
 
+/// Field of logs that are read later: source of the year of a line that states none.
+pub const ASSUMED_YEAR_FIELD: &str = "assumed_year";
+
 /// Field of logs that are read later: time before which a line without a stamp was written, nanoseconds since 1970. It is
 /// the stamp of the first line below it in the same log.
 pub const WRITTEN_UNTIL_FIELD: &str = "written_until";

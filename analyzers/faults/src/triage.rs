@@ -35,12 +35,13 @@ mod stream;
 mod traceback;
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rankguard_model::{EvidenceSource, Timestamp};
 
 use crate::line::raw::LinePart;
-use crate::line::{self, ParsedLine, raw};
+use crate::line::{self, LineClock, ParsedLine, YearHint, raw};
 use crate::matcher::SignatureMatcher;
 use driver::DriverState;
 use group::PendingGroups;
@@ -74,11 +75,22 @@ pub struct Triage {
     followed_to: u64,
     /// Number of the last parsed line.
     last_read: u64,
+    /// Numbers of lines with a year that they do not state.
+    assumed_years: BTreeSet<u64>,
     /// Start of an incomplete line.
     partial: Vec<u8>,
     /// True if the partial line is already counted, because parts of it were read.
     partial_counted: bool,
     now: Timestamp,
+}
+
+/// Maximum number of recorded lines with a year that they do not state.
+const ASSUMED_YEARS: usize = 100_000;
+
+/// Returns true if only the time of the last write to a log gives a line its year.
+fn is_year_assumed(text: &str, clock: LineClock) -> bool {
+    let is_of_file = clock.year.is_none() && matches!(clock.hint, Some(YearHint::WrittenBy(_)));
+    is_of_file && line::parse(text, &LineClock { hint: None, ..clock }).at.is_none()
 }
 
 /// Use of a line.
@@ -105,6 +117,7 @@ impl Triage {
             line_no: 0,
             followed_to: 0,
             last_read: 0,
+            assumed_years: BTreeSet::new(),
             partial: Vec::new(),
             partial_counted: false,
             now: Timestamp(0),
@@ -123,6 +136,11 @@ impl Triage {
     /// of lines up to it.
     pub fn last_read(&self) -> u64 {
         self.last_read
+    }
+
+    /// Returns true if the year of a line that was read is that of the last write to the log, because no line states one.
+    pub fn has_assumed_year(&self, line_no: u64) -> bool {
+        self.assumed_years.contains(&line_no)
     }
 
     /// Reads the next line, with the time it was read. Returns the observations that became complete.
@@ -164,6 +182,9 @@ impl Triage {
         let mut has_single = false;
         raw::for_each_view(raw, &mut |look| {
             let mut parsed = line::parse(&look.text, &clock);
+            if parsed.at.is_some() && is_year_assumed(&look.text, clock) && self.assumed_years.len() < ASSUMED_YEARS {
+                self.assumed_years.insert(self.line_no);
+            }
             // The prefix is in the first of several views and applies to all.
             if look.part == LinePart::Shown {
                 head.get()

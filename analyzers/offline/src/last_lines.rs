@@ -133,6 +133,7 @@ pub(crate) fn unexplained_failure(streams: &[ReadStream], catalogue: &Catalogue)
         root_node: None,
         confidence: STATED,
         first_at: first.at.map(|at| at.to_string()),
+        first_at_note: None,
         key_lines: vec![DecidingLine {
             file: stream.name.clone(),
             stream: 0,

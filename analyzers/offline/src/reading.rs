@@ -7,8 +7,8 @@ use std::time::Duration;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_diagnosis::{
-    HOST_FIELD, LOG_NODE_FIELD, LOST_NODE_FIELD, POD_FIELD, REPEATS_FIELD, SILENT_SINCE_FIELD, Signal, is_board_event,
-    is_sender, stated_wait,
+    ASSUMED_YEAR_FIELD, HOST_FIELD, LOG_NODE_FIELD, LOST_NODE_FIELD, POD_FIELD, REPEATS_FIELD, SILENT_SINCE_FIELD,
+    Signal, is_board_event, is_sender, stated_wait,
 };
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
@@ -414,6 +414,11 @@ impl StreamReader {
         let wall = observation.at.or(self.origin.at).map(|at| self.corrected(at));
         let since_boot = observation.since_boot_us.and_then(|us| i64::try_from(us).ok());
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
+        if self.triage.has_assumed_year(observation.line_no) {
+            for mark in &mut observation.marks {
+                mark.fields.fill(ASSUMED_YEAR_FIELD, "file");
+            }
+        }
         let evidence = self.evidence(&observation);
         let announced = announced_end(&observation, observation.at).map(|at| self.corrected(at));
         let retried = is_retried(&observation);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_diagnosis::{
-    CandidateStrength, FailureScene, HOST_FIELD, NEXT_ATTEMPT_FIELD, POD_NODE_FIELD, Signal, diagnose_within,
-    is_about_machine, is_same_device, labelled_node, reports_process, unplaced_local_rank,
+    ASSUMED_YEAR_FIELD, CandidateStrength, FailureScene, HOST_FIELD, NEXT_ATTEMPT_FIELD, POD_NODE_FIELD, Signal,
+    diagnose_within, is_about_machine, is_same_device, labelled_node, reports_process, unplaced_local_rank,
 };
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
@@ -23,6 +23,9 @@ use crate::reading::JOB;
 const KEY_LINES: usize = 8;
 /// Field of triage with the line of an exception in a chain.
 const REPORTED_LINE: &str = "reported_line";
+
+/// Note about a time with the year of the last write to its log.
+const ASSUMED_YEAR: &str = "no line states the year: it follows from the time of the file";
 
 /// Maximum number of further cases of an incident.
 const OWN_FAULTS: usize = 16;
@@ -49,6 +52,9 @@ pub struct OfflineCase {
     pub confidence: f64,
     /// Time of the first cause, if its log has a clock.
     pub first_at: Option<String>,
+    /// Part of that time which the log does not state, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_at_note: Option<String>,
     /// Deciding lines, first cause first.
     pub key_lines: Vec<DecidingLine>,
     /// Taxonomy id to category ids.
@@ -108,6 +114,7 @@ impl OfflineCase {
             root_node: None,
             confidence: 0.7,
             first_at: None,
+            first_at_note: None,
             key_lines: Vec::new(),
             taxonomies: SharedValue::default(),
             action: "none".to_owned(),
@@ -373,6 +380,9 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         first_at: first
             .filter(|item| item.sign.timed)
             .map(|item| item.sign.at.to_string()),
+        first_at_note: first
+            .filter(|item| item.sign.timed && item.sign.field(ASSUMED_YEAR_FIELD).is_some())
+            .map(|_| ASSUMED_YEAR.to_owned()),
         key_lines: key_lines(incident, &opinion.findings),
         taxonomies: verdict.taxonomies,
         action: if requeued {

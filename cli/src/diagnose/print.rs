@@ -137,7 +137,8 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
         return Ok(());
     }
     if let Some(at) = &case.first_at {
-        writeln!(out, "   first       {at}")?;
+        let note = case.first_at_note.as_ref().map(|note| format!(" ({note})"));
+        writeln!(out, "   first       {at}{}", note.unwrap_or_default())?;
     }
     writeln!(out, "   blamed      {}", printable(&case.blamed))?;
     if let Some(rank) = case.root_rank {
