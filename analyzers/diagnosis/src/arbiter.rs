@@ -9,13 +9,14 @@ use rankguard_model::{
 };
 
 use crate::independent::is_independent;
+use crate::job_numbers::are_of_different_jobs;
 use crate::knowledge::ClassEntry;
 use crate::named_losses::named_pod;
 use crate::own_fault::is_own_end;
 use crate::waited_before::waited_before;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, mitigation, reasoning,
-    refine, roles, shared_part, signature, storage, timed_out_ranks, unordered, wrappers,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, missing_programs,
+    mitigation, reasoning, refine, roles, shared_part, signature, storage, timed_out_ranks, unordered, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -89,8 +90,12 @@ fn limited_opinion(
         return unknown(scene, now);
     };
     let beside = |candidate: &&CauseCandidate| {
+        let is_of_another_job =
+            || scene.has_fault_ends && are_of_different_jobs(&scene.signs[winner.first], &scene.signs[candidate.first]);
         candidate.first != winner.first
-            && (is_independent(scene, winner, candidate.first) || waited_before(scene, winner, candidate.first))
+            && (is_independent(scene, winner, candidate.first)
+                || waited_before(scene, winner, candidate.first)
+                || is_of_another_job())
     };
     // A failure of its own is no other explanation of this one.
     let explanations: Vec<CauseCandidate> = ranking.iter().filter(|candidate| !beside(candidate)).cloned().collect();
@@ -124,7 +129,7 @@ fn limited_opinion(
     SceneVerdict {
         findings: roles::findings(scene, winner),
         reasoning: reasoning::note(scene, winner, &verdict, now),
-        clears: known.clears(),
+        clears: mitigation::clears_of(scene, winner, known),
         signature: signature::of(known, &verdict, &scene.signs[winner.first]),
         headline: signature::headline(known, &verdict, &scene.signs[winner.first]),
         earlier_waits: earlier_waits(scene, winner),
@@ -181,6 +186,7 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     unordered::blame_first_error(scene, &mut ranking);
     shared_part::blame(scene, &mut ranking);
     timed_out_ranks::note(scene, &mut ranking);
+    missing_programs::blame_node(scene, &mut ranking);
     ranking
 }
 

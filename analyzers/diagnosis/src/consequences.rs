@@ -13,8 +13,8 @@ use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, absent_gpus, chains, connect_attempts,
-    crashes, engine_exceptions, exit_class, firmware_records, first_failure, kill_senders, lost_links, named_losses,
-    named_parts, names, own_exceptions, recovery_actions, storage,
+    crashes, engine_exceptions, exit_class, failed_connects, firmware_records, first_failure, kill_senders, lost_links,
+    named_losses, named_parts, names, own_exceptions, recovery_actions, storage, torn_channels,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -73,6 +73,8 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         firmware_records::merge(scene, ranking);
         named_parts::join(scene, ranking);
         chains::weigh(scene, ranking);
+        torn_channels::join(scene, ranking);
+        failed_connects::blame_earlier(scene, ranking);
         own_exceptions::demote_losses(scene, ranking);
         storage::demote_io_errors(scene, ranking);
         panics(scene, ranking);

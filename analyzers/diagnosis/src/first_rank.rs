@@ -70,7 +70,9 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     }
     // A race has one loser; for most other mistakes of a program, any process may be the reported one.
     let one = happens_to_one(class, known);
-    let shared = program && !one && winner.class.as_str() != classes::RACE_ON_SHARED_FILESYSTEM;
+    // A child that failed without a reason is one process, of which DeepSpeed's launcher quotes the command.
+    let is_child = scene.is_of_logs() && class == classes::LAUNCHER_CHILD_FAILED;
+    let shared = program && !one && !is_child && winner.class.as_str() != classes::RACE_ON_SHARED_FILESYSTEM;
     let spawned = |sign: &Signal| sign.is_signed("spawned-process-failed");
     let reports: Vec<_> = reports
         .into_iter()
@@ -84,8 +86,10 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
         .collect();
     let number = |sign: &Signal, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
     let rank = |sign: &Signal| {
-        let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));
-        let local = || of_local(scene, sign, local.filter(|_| one)?, &seen);
+        let quoted = local_rank_of(&sign.text);
+        let local = number(sign, "local_rank").or(quoted).filter(|_| one);
+        let local = local.or(quoted.filter(|_| is_child));
+        let local = || of_local(scene, sign, local?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
     };
     // A mistake of the program affects every rank, independent of the first report.

@@ -6,18 +6,30 @@
 //!   catalog).
 //! - A row of memory could not be replaced. The failure outlasts a reset: the vendor replaces the board if its field
 //!   diagnostic confirms it (NVIDIA GPU Memory Error Management, RMA policy for row remapping).
+//! - The driver states that a contained error needs no reset (`RST: No`), and no row of memory waits for its replacement.
+//! - SIGBUS ended a process: a mapped file or shared memory lacked a page, before the code of a library is suspected.
 //! - A program ended itself with a text and without a traceback: there is no exception to read.
 //! - A process was killed and no log names the sender: more memory is no answer until a log shows a lack of it.
 
 use rankguard_faults::classes;
 use rankguard_model::{EXIT_MESSAGE, Entity, RecommendedMitigation, Role, SharedValue};
 
+use crate::exit_class::signal_name;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::is_same_device;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Advice for a program that ended itself with a text and without a traceback.
 const READ_MESSAGE: &str = "Read the message with which the program ended itself.";
+
+/// Advice for a contained error after which the driver needs no reset of the GPU.
+const NO_RESET: &str =
+    "Start the ranks of that process again now: the driver states that the GPU needs no reset (RST: No).";
+/// Clearing condition of such an error.
+const WORKS_ON: &str = "a process works on the GPU, and the driver reports no further error of it";
+/// Advice for a process that SIGBUS ended.
+const BUS_ERROR: &str = "Check the room in /dev/shm and in the file systems of mapped files on that node, and the kernel log for \
+                         memory errors; then restart once.";
 
 /// Source of the rule that the requested recovery goes before a general one.
 const CATALOG: &str = "nvidia-xid-catalog";
@@ -72,20 +84,72 @@ pub(crate) fn of_cause(
     if !scene.has_fault_ends {
         return general;
     }
+    let with_advice = |advice: &str| {
+        SharedValue::from(RecommendedMitigation {
+            advice: advice.to_owned(),
+            ..(*general).clone()
+        })
+    };
     if is_suspected_kill(scene, cause) {
         return scene.catalogue.mitigation(&classes::KILLED_BY_SIGNAL.into());
     }
     if cause.class.as_str() == classes::UNCAUGHT_EXCEPTION && scene.signs[cause.first].is_signed(EXIT_MESSAGE) {
-        return SharedValue::from(RecommendedMitigation {
-            advice: READ_MESSAGE.to_owned(),
-            ..(*general).clone()
-        });
+        return with_advice(READ_MESSAGE);
     }
-    of_gpu(scene, cause).unwrap_or(general)
+    if is_bus_error(scene, cause) {
+        return with_advice(BUS_ERROR);
+    }
+    if let Some(mitigation) = of_gpu(scene, cause) {
+        return mitigation;
+    }
+    if needs_no_reset(scene, cause) {
+        return with_advice(NO_RESET);
+    }
+    general
+}
+
+/// Returns the clearing condition of a cause: that of its class, unless the evidence shows that it does not apply.
+pub(crate) fn clears_of(scene: &FailureScene<'_>, cause: &CauseCandidate, known: ClassEntry<'_>) -> String {
+    if needs_no_reset(scene, cause) {
+        return WORKS_ON.to_owned();
+    }
+    known.clears()
+}
+
+/// Signature of the report of a launcher that SIGBUS ended a process.
+const BUS_SIGNATURE: &str = "exit-sigbus";
+
+/// Returns true if SIGBUS ended a process.
+pub(crate) fn is_bus_error(scene: &FailureScene<'_>, cause: &CauseCandidate) -> bool {
+    let first = &scene.signs[cause.first];
+    let is_exit = first
+        .exit()
+        .is_some_and(|(_, exit)| signal_name(exit) == Some("SIGBUS"));
+    scene.has_fault_ends && cause.class.as_str() == classes::SEGFAULT && (is_exit || first.is_signed(BUS_SIGNATURE))
+}
+
+/// Returns true if the driver states of each contained error of the blamed GPU that it needs no reset, and reports no row of
+/// memory that waits for one.
+fn needs_no_reset(scene: &FailureScene<'_>, cause: &CauseCandidate) -> bool {
+    if !scene.has_fault_ends || cause.class.as_str() != classes::GPU_ECC_CONTAINED {
+        return false;
+    }
+    let is_stated = |sign: &Signal| {
+        let is_no = |field: &str| sign.field(field).is_none_or(|value| value == "no");
+        sign.field("reset") == Some("no") && is_no("drain_and_reset")
+    };
+    let of_gpu = |sign: &Signal| is_same_device(&sign.entity, &cause.blamed);
+    let is_of_row = |sign: &Signal| {
+        let class = sign.class().map_or("", |class| class.as_str());
+        class.starts_with("gpu-row-remap") && sign.mark().is_some_and(|mark| mark.role != Role::Noise)
+    };
+    let mut marks = scene.marks().map(|(_, sign)| sign).filter(|sign| of_gpu(sign));
+    let mut support = cause.support.iter().map(|index| &*scene.signs[index]);
+    support.all(|sign| sign.class() != Some(&cause.class) || is_stated(sign)) && !marks.any(is_of_row)
 }
 
 /// Returns true for a kill by an unknown sender that counts as one of the kernel because that is the most frequent one.
-fn is_suspected_kill(scene: &FailureScene<'_>, cause: &CauseCandidate) -> bool {
+pub(crate) fn is_suspected_kill(scene: &FailureScene<'_>, cause: &CauseCandidate) -> bool {
     let is_kill = cause.class.as_str() == classes::HOST_OOM_KILL && cause.strength == CandidateStrength::Outcome;
     let mark = scene.signs[cause.first].mark();
     is_kill && mark.is_some_and(|mark| mark.role == Role::Confirmation)

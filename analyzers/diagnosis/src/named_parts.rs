@@ -47,6 +47,7 @@ fn name_nodes(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     let other = ranking[named].clone();
     let unnamed = &mut ranking[at];
     unnamed.blamed = other.blamed;
+    unnamed.first = unnamed.first.min(other.first);
     unnamed.support.extend(other.support.iter());
     ranking.remove(named);
 }
@@ -82,6 +83,7 @@ fn name_gpus(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
         let unnamed = &mut ranking[at];
         unnamed.blamed = other.blamed;
         unnamed.root_rank = unnamed.root_rank.or(other.root_rank);
+        unnamed.first = unnamed.first.min(other.first);
         unnamed.support.extend(other.support.iter());
         ranking.remove(named);
         return;

@@ -11,10 +11,12 @@ use crate::direction::is_of_machine_beside;
 use crate::first_rank::labelled_node;
 use crate::independent::follows_own_kill;
 use crate::knowledge::ClassEntry;
+use crate::mitigation::is_suspected_kill;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
 use crate::place_in_log::{has_unknown_order, older_until};
 use crate::scene::RunBeside;
 use crate::signalled_ranks::has_known_order;
+use crate::stated_relations::stated_relation;
 use crate::unordered::{ended_of_own_error, is_a_moment_before};
 use crate::waited_before::waited_before;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, signature, speaker};
@@ -47,7 +49,7 @@ pub(crate) fn note(
     let mut lines = Vec::with_capacity(4);
     lines.push(ReasoningEntry {
         at: first.at,
-        text: opening(scene, first, verdict),
+        text: opening(scene, winner, first, verdict),
     });
     // A single sign has no others to describe.
     if scene.signs.len() > 1 {
@@ -77,7 +79,7 @@ fn is_wait(verdict: &Verdict) -> bool {
     verdict.root_rank.is_none() && waits.contains(&verdict.class.as_str())
 }
 
-fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> String {
+fn opening(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal, verdict: &Verdict) -> String {
     let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
     // Of several equal ends, the first one is the cause of none of the others.
     let is_shared = verdict.root_rank.is_none() && matches!(verdict.blamed, Entity::Job { .. });
@@ -110,7 +112,8 @@ fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> Strin
             text.extend([" (", &place, ")"]);
         }
     }
-    text.push_str("; it reads as ");
+    let is_suspected = scene.has_fault_ends && is_suspected_kill(scene, winner);
+    text.push_str(if is_suspected { "; it may be " } else { "; it reads as " });
     text.push_str(verdict.class.as_str());
     text.push('.');
     text
@@ -138,6 +141,8 @@ struct FollowerGroup<'a> {
     is_of_machine_beside: bool,
     /// True if stamps or the places in one log show the order to the first cause.
     is_of_known_order: bool,
+    /// Relation to the first cause that they state, as a clause.
+    stated: Option<String>,
 }
 
 impl FollowerGroup<'_> {
@@ -178,9 +183,12 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         let is_noise = role == Role::Noise && !is_earlier;
         let is_of_machine_beside = is_noise && is_of_machine_beside(scene, winner, index);
         let is_of_known_order = !has_unknown_order(sign, first);
+        let is_support = winner.support.contains(index);
+        let stated = stated_relation(scene, first, sign).filter(|_| !is_support);
+        let stated = stated.map(|stated| stated.meaning);
         let known = |group: &&mut FollowerGroup<'_>| {
             (group.source, group.class, group.role) == (source, class, role)
-                && group.is_of_known_order == is_of_known_order
+                && (group.is_of_known_order, &group.stated) == (is_of_known_order, &stated)
                 && (group.is_of_own_fault, group.is_earlier_wait) == (is_of_own_fault, is_earlier_wait)
                 && group.is_of_machine_beside == is_of_machine_beside
         };
@@ -206,6 +214,7 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
                 is_earlier_wait,
                 is_of_machine_beside,
                 is_of_known_order,
+                stated,
             });
         }
     }
@@ -252,7 +261,9 @@ fn shown_class(class: &str, role: Role) -> &str {
 
 fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
     let sign = group.first;
+    let stated = group.stated.as_deref();
     let meaning = match group.role {
+        _ if stated.is_some() => stated.unwrap_or_default(),
         _ if group.is_of_own_fault => "which follows from a fault of its own node",
         _ if group.is_earlier_wait => "which belongs to a wait that began long before and does not follow from it",
         _ if group.is_of_machine_beside => "which does not follow from it",

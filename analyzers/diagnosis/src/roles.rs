@@ -17,6 +17,7 @@ use crate::own_fault::{
 };
 use crate::place_in_log::older_until;
 use crate::signalled_ranks::has_known_order;
+use crate::stated_relations::stated_relation;
 use crate::unordered::{
     are_silent_together, ended_of_own_error, is_a_moment_before, is_error_of_another, is_loss_before,
 };
@@ -140,6 +141,9 @@ pub(crate) fn role(
             "Its signature is that of a message that is no sign of a failure."
         };
         return (Role::Noise, 0.9, why.to_owned());
+    }
+    if let Some(stated) = stated_relation(scene, first, sign) {
+        return (stated.role, 0.8, stated.why);
     }
     if is_own_fault(scene, winner, index) {
         let why = "It is a fault of its own: the first cause does not explain it.".to_owned();

@@ -193,7 +193,7 @@ fn is_failure_field(text: &str) -> bool {
 }
 
 /// Returns true for a row of `sacct`: a job number first, and a column with a state.
-fn is_accounting(text: &str) -> bool {
+pub(crate) fn is_accounting(text: &str) -> bool {
     let mut columns = text
         .split(|c: char| c.is_whitespace() || c == '|')
         .filter(|column| !column.is_empty());

@@ -24,6 +24,7 @@ mod periods;
 mod raising_code;
 mod run_structure;
 mod same_bytes;
+mod stated_causes;
 mod statements;
 mod survived;
 mod true_statements;

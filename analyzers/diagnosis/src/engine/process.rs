@@ -9,6 +9,7 @@ use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role, SUPERVISOR_LOST};
 use super::{FailureFamily, add, confidence, same_node};
 use crate::exit_class::{exit_class, signal_name};
 use crate::first_rank::has_several_crashes;
+use crate::mitigation::is_bus_error;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -77,6 +78,9 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     }
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Outcome, score);
     candidate.notes.extend(signal_note(exit));
+    if is_bus_error(scene, &candidate) {
+        candidate.notes.push(BUS_NOTE.to_owned());
+    }
     candidate.notes.extend(lost_supervisor(scene, sign));
     Some(candidate)
 }
@@ -156,6 +160,10 @@ fn left_first(scene: &FailureScene<'_>, sign: &Signal, exit: ProcessExit) -> boo
             .is_some_and(|rank| !signalled_ranks::complains(scene, rank))
 }
 
+/// Note about a process that SIGBUS ended.
+const BUS_NOTE: &str = "SIGBUS ends a process that reads or writes a page which its mapped file or its shared memory cannot \
+                        supply: a full /dev/shm is the usual reason, a truncated file or faulty memory another.";
+
 /// Returns a note with the name of the signal that ended a process; `None` for SIGKILL, SIGTERM, SIGSEGV and SIGABRT,
 /// which readers recognize by the exit code.
 fn signal_note(exit: ProcessExit) -> Option<String> {
@@ -200,6 +208,9 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
             .rank()
             .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
         let mut candidate = CauseCandidate::new(class.clone(), blamed, index, strength, confidence(sign));
+        if is_bus_error(scene, &candidate) {
+            candidate.notes.push(BUS_NOTE.to_owned());
+        }
         let victim = scene
             .exits()
             .find(|(_, exit, pid, _)| sign.pid() == Some(*pid) && same_node(exit, sign));

@@ -6,6 +6,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Role};
 
 use super::{FailureFamily, confidence, roots};
+use crate::job_numbers::{are_of_different_jobs, is_row};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -44,10 +45,21 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
             } else {
                 1.0
             };
+        if let Some(candidate) = found.get(class.as_str())
+            && scene.is_of_logs()
+            && are_of_different_jobs(&scene.signs[candidate.first], sign)
+        {
+            continue;
+        }
         found
             .entry(class.as_str())
             .and_modify(|candidate| {
                 candidate.support.insert(index);
+                // A row of accounting has no time of the end.
+                let first = &scene.signs[candidate.first];
+                if scene.is_of_logs() && is_row(first) && !first.timed && sign.timed {
+                    candidate.first = index;
+                }
                 candidate.score = candidate.score.max(score);
                 // Slurm reports a failed prolog first without the node, then with it.
                 if scene.has_fault_ends && matches!(candidate.blamed, Entity::Job { .. }) {
