@@ -92,7 +92,7 @@ fn known<'a>(job: &JobId, status: &'a StatusView) -> Result<&'a JobView, CliErro
             Some(near) => format!("did you mean {near}? `rankguard status jobs --all` lists the jobs"),
             None => "`rankguard status jobs --all` lists the jobs".to_owned(),
         };
-        CliError::usage(format!("there is no job {job}"), hint)
+        CliError::failure(format!("there is no job {job}"), hint)
     })
 }
 

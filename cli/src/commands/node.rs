@@ -266,7 +266,7 @@ async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeReport,
             Some(near) => format!("did you mean {near}? `rankguard status nodes` lists the nodes"),
             None => "`rankguard status nodes` lists the nodes".to_owned(),
         };
-        return Err(CliError::usage(format!("there is no node {name}"), hint));
+        return Err(CliError::failure(format!("there is no node {name}"), hint));
     };
     Ok(NodeReport {
         node: node.clone(),
