@@ -1,5 +1,6 @@
 //! Injected lines, with a triage of their own, so that they stay separate from real lines and are marked as synthetic.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rankguard_faults::{LogObservation, Triage};
@@ -18,6 +19,9 @@ use crate::spool::Spool;
 /// Most streams that are retained: the kernel's and those of some ranks.
 const STREAMS: usize = 64;
 
+/// Most lines of a stream of which the time of writing is retained: triage holds a line for less than a second.
+const WRITTEN: usize = 4096;
+
 /// Streams of injected lines.
 pub(super) struct InjectedLines {
     intake: EvidenceIntake,
@@ -34,6 +38,10 @@ struct InjectedStream {
     writer: LineOrigin,
     reporter: LineReporter,
     triage: Triage,
+    /// Number of lines so far.
+    lines: u64,
+    /// Number of each line, from 1, and the time at which it was written.
+    written: VecDeque<(u64, Timestamp)>,
 }
 
 impl InjectedLines {
@@ -64,6 +72,7 @@ impl InjectedLines {
         };
         stream.triage.reload(self.knowledge.matcher());
         for line in lines {
+            stream.note_write(clock::now());
             let observations = stream.triage.push(line, now);
             stream.report(observations);
         }
@@ -109,17 +118,33 @@ impl InjectedLines {
             triage: crate::collectors::triage(&reporter, rank, None),
             writer,
             reporter,
+            lines: 0,
+            written: VecDeque::new(),
         }
     }
 }
 
 impl InjectedStream {
+    fn note_write(&mut self, at: Timestamp) {
+        self.lines += 1;
+        self.written.push_back((self.lines, at));
+        if self.written.len() > WRITTEN {
+            self.written.pop_front();
+        }
+    }
+
+    /// Returns the time at which a line was written. Triage holds it for repeats and for the lines below it.
+    fn written_at(&self, line: u64) -> Option<Timestamp> {
+        let at = self.written.binary_search_by_key(&line, |(number, _)| *number).ok()?;
+        self.written.get(at).map(|(_, at)| *at)
+    }
+
     fn report(&self, observations: Vec<LogObservation>) {
-        let now = clock::now();
         for mut observation in observations {
-            // The lines are written now, even if a copied line carries an old time stamp.
+            // The time of writing counts, even if a copied line carries an old time stamp.
             observation.at = None;
-            let sighting = self.reporter.sighting(&self.writer, observation, now, true);
+            let at = self.written_at(observation.line_no).unwrap_or_else(clock::now);
+            let sighting = self.reporter.sighting(&self.writer, observation, at, true);
             self.reporter.intake.push(sighting.synthetic(true));
         }
     }
