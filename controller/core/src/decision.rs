@@ -183,7 +183,8 @@ impl DecisionContext<'_> {
                 if let Some(entry) = self.state.fleet.get_mut(node) {
                     entry.suspected = None;
                     entry.links_down.clear();
-                    entry.forget_cables();
+                    // What the agent measures is still so.
+                    entry.conditions.retain(|condition| condition.is_measured);
                 }
                 self.close_past_faults_of_node(node, &format!("an operator accepted node {node} for use"));
                 self.node_span(node);

@@ -415,6 +415,18 @@ fn quiet_start(job: &Job) -> Option<String> {
     })
 }
 
+/// Returns the reason of a job with ranks that have started after a failure and have reported no step of the generation
+/// yet; `None` after the first.
+fn start_after_failure(job: &Job) -> Option<String> {
+    let case = job.case()?;
+    let plan = job.plan().filter(|plan| plan.case == Some(case))?;
+    job.generation_step().is_none().then_some(())?;
+    Some(format!(
+        "its ranks have started after case {case}, with the plan of {}, and have reported no step yet",
+        plan.made_at
+    ))
+}
+
 /// Returns the reason of a job's phase.
 fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -> Option<String> {
     match job.phase() {
@@ -425,6 +437,10 @@ fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         JobPhase::Starting if job.case().is_none() => quiet_start(job),
         JobPhase::Running => job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job)),
+        JobPhase::Starting => job
+            .hang
+            .restart_wait_reason(hang_ms)
+            .or_else(|| start_after_failure(job)),
         _ => job.hang.restart_wait_reason(hang_ms),
     }
 }

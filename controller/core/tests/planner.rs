@@ -306,6 +306,74 @@ fn a_free_spare_replaces_a_faulty_node_that_may_not_be_cordoned() {
     assert_eq!(old.plan_nodes(), nodes(&[0, 1, 2]), "the old rules hold");
 }
 
+/// The link of an adapter goes down, the rank there ends, and the link stays down or comes up again before the verdict.
+fn with_a_lost_link(policy: Policy, is_up_again: bool) -> Cluster {
+    let mut cluster = Cluster::new(policy);
+    let spec = JobSpec {
+        nodes: NodeRange { min: 2, max: 3 },
+        ..cluster.spec(2, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    cluster.restarts();
+    cluster.steps(40);
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]));
+    link_changes(&mut cluster, 2, false);
+    let ended = EvidenceBody::RankExited {
+        pid: 4,
+        exit: rankguard_model::ProcessExit::Code(1),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(4, ended, Vec::new());
+    if is_up_again {
+        link_changes(&mut cluster, 2, true);
+    }
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.generation(), Generation(2), "{:#?}", cluster.last_case());
+    cluster
+}
+
+fn link_changes(cluster: &mut Cluster, number: u32, is_up: bool) {
+    let (text, class, role) = if is_up {
+        ("Link up", "none", Role::Noise)
+    } else {
+        ("Link down", "nic-link-down", Role::Root)
+    };
+    let mark = Classification {
+        class: ClassId::from(class),
+        signature: if is_up { "nic-link-up" } else { "nic-link-down" }.into(),
+        role,
+        confidence: 0.9,
+        fields: FieldValues::new(),
+    };
+    let link = Entity::Device {
+        node: node(number),
+        device: Device {
+            kind: DeviceKind::Nic,
+            address: "ens1f0".to_owned(),
+        },
+    };
+    let text = EvidenceBody::Line {
+        text: format!("mlx5_core 0000:5e:00.0 ens1f0: {text}"),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    cluster.report(node(number), EvidenceSource::KernelLog, link, text, vec![mark]);
+}
+
+#[test]
+fn a_free_spare_replaces_a_node_with_a_link_that_ended_ranks_and_is_down() {
+    let cluster = with_a_lost_link(Policy::default(), false);
+    let case = cluster.last_case();
+    assert_eq!(case.verdict.class.as_str(), "nic-link-down", "{case:#?}");
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 3]), "{case:#?}");
+    assert_eq!(outcome(case, RecoveryKind::SwapSpare).0, OptionOutcome::Chosen);
+    // A link that is up again is no reason to leave.
+    let cluster = with_a_lost_link(Policy::default(), true);
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]), "{:#?}", cluster.last_case());
+    let old = with_a_lost_link(older(), false);
+    assert_eq!(old.plan_nodes(), nodes(&[0, 1, 2]), "the old rules hold");
+}
+
 /// Both nodes with faults leave in one plan.
 #[test]
 fn several_faulty_nodes_leave_together() {

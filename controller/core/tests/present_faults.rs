@@ -603,7 +603,7 @@ fn a_cable_is_shown_while_it_is_unplugged() {
         up("0000:5e:00.0"),
     );
     assert_eq!(reason_of(&cluster, 1), "");
-    // An operator who accepts the node accepts its cable, too.
+    // An operator accepts the node as it is.
     let unplugged = cable(Role::Confirmation, "nic-link-down", "mlx5-unplugged", "0");
     kernel_line(&mut cluster, 1, text, unplugged);
     assert_ne!(reason_of(&cluster, 1), "");

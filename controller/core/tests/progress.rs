@@ -559,6 +559,30 @@ fn the_status_of_a_quiet_start_speaks_of_ranks_that_run() {
     }
 }
 
+#[test]
+fn the_status_of_a_restarted_job_without_a_step_states_it() {
+    let mut cluster = Cluster::running(policy());
+    let exit = EvidenceBody::RankExited {
+        pid: 4,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(4, exit, Vec::new());
+    cluster.wait(Duration::from_secs(10));
+    cluster.obey();
+    cluster.obey();
+    let view = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].clone();
+    let restarted = view(&cluster);
+    assert_eq!(restarted.state, JobState::Recovering, "{restarted:#?}");
+    let reason = restarted.reason.unwrap_or_default();
+    assert!(reason.contains("have started after case 1"), "{reason}");
+    assert!(reason.contains("have reported no step yet"), "{reason}");
+    for rank in 0..8 {
+        cluster.progress(rank, 50);
+    }
+    assert_eq!(view(&cluster).reason, None);
+}
+
 /// The watch for steps fires, the job goes on before the verdict, and stands still for good later.
 #[test]
 fn a_job_that_makes_a_step_before_the_verdict_about_its_silence_is_left_alone() {

@@ -21,8 +21,6 @@ const CONDITIONS_MAX: usize = 64;
 const UNPLUGGED: &str = "mlx5-unplugged";
 const PLUGGED: &str = "mlx5-plugged";
 
-/// First word of the place of an unplugged cable.
-const CABLE: &str = "cable ";
 /// Place of the condition that the state directory of the node's agent is full.
 const STATE_DIR: &str = "agent state directory";
 
@@ -148,7 +146,7 @@ impl ConditionChange {
     fn of_cable(evidence: &Evidence, mark: &Classification) -> Option<Self> {
         let port = mark.fields.get("bdf")?;
         let module = mark.fields.get("module").unwrap_or("0");
-        let place = format!("{CABLE}{port} {module}");
+        let place = format!("cable {port} {module}");
         match mark.signature.as_str() {
             UNPLUGGED => Some(Self::Began(LastingCondition {
                 since: evidence.at,
@@ -187,11 +185,6 @@ impl LastingCondition {
 }
 
 impl Node {
-    /// Drops the cables that are shown as unplugged.
-    pub(crate) fn forget_cables(&mut self) {
-        self.conditions.retain(|condition| !condition.place.starts_with(CABLE));
-    }
-
     /// Returns true if the agent of the node cannot record what it must before it starts ranks: no job is placed on it.
     pub(crate) fn has_full_agent(&self) -> bool {
         self.conditions.iter().any(|condition| condition.place == STATE_DIR)
@@ -232,7 +225,7 @@ impl DecisionContext<'_> {
             }
             ConditionChange::LinkUp { adapter } => {
                 let how = format!("the link of adapter {adapter} is up again");
-                let cables = format!("{CABLE}{adapter} ");
+                let cables = format!("cable {adapter} ");
                 self.end_conditions(evidence, &how, |condition| condition.place.starts_with(&cables));
             }
             ConditionChange::Answered { places, how } => {
