@@ -728,6 +728,12 @@ impl DecisionContext<'_> {
         if must_restart {
             return RecoveryDecision::Restart;
         }
+        if let Some(answer) = self.leave_node_without_program(name, concluded) {
+            return answer.map_or_else(RecoveryDecision::Stop, |()| RecoveryDecision::Restart);
+        }
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return RecoveryDecision::Nothing("the job is gone");
+        };
         if concluded.order_failed && START_REFUSALS.contains(&verdict.class.as_str()) && job.step().is_none() {
             return RecoveryDecision::Stop(format!(
                 "{}; the same command cannot start, so it is not tried again",

@@ -356,3 +356,78 @@ fn without_another_node_the_stop_names_the_nodes_without_the_failure() {
     let wanted = "came back on node-1, the ranks on node-0 node-2 node-3 did not report it, and no other node is free";
     assert!(reason.contains(wanted), "{reason}");
 }
+
+fn rank_reports(
+    cluster: &mut Cluster,
+    rank: u32,
+    source: EvidenceSource,
+    body: EvidenceBody,
+    mark: Option<Classification>,
+) {
+    let entity = Entity::Rank {
+        job: job(),
+        generation: cluster.state.jobs()[&job()].generation(),
+        rank: Rank(rank),
+        node: node(rank),
+    };
+    cluster.report(node(rank), source, entity, body, mark.into_iter().collect());
+}
+
+fn line(text: &str) -> EvidenceBody {
+    EvidenceBody::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    }
+}
+
+/// The program lacks on nodes; the other ranks of nodes 0 to 2 write output.
+fn runs_without_program(policy: Policy, most: u32, lacking: &[u32]) -> Cluster {
+    let mark = |class: &str, role, signature: &str, state: &str| Classification {
+        class: ClassId::from(class),
+        role,
+        confidence: 0.9,
+        signature: signature.into(),
+        fields: [("state", state.to_owned())].into(),
+    };
+    let mut cluster = Cluster::new(policy);
+    submit(&mut cluster, 2, most);
+    settle(&mut cluster, &[]);
+    for rank in 0..3 {
+        if !lacking.contains(&rank) {
+            let writes = mark("none", Role::Noise, "ranks.activity", "output");
+            rank_reports(&mut cluster, rank, EvidenceSource::Ranks, line("output"), Some(writes));
+            continue;
+        }
+        let text = "python3: can't open file '/srv/train.py': [Errno 2] No such file or directory";
+        let lacks = mark("file-not-found", Role::Root, "file-not-found", "");
+        rank_reports(&mut cluster, rank, EvidenceSource::JobLog, line(text), Some(lacks));
+        let exit = EvidenceBody::RankExited {
+            pid: rank,
+            exit: ProcessExit::Code(2),
+            ended_by_agent: false,
+        };
+        rank_reports(&mut cluster, rank, EvidenceSource::Ranks, exit, None);
+    }
+    cluster.wait(Duration::from_secs(10));
+    settle(&mut cluster, &[]);
+    cluster
+}
+
+#[test]
+fn a_node_that_lacks_the_program_of_a_job_is_replaced_if_other_nodes_have_it() {
+    let cluster = runs_without_program(Policy::default(), 3, &[2]);
+    let case = cluster.cases()[0].clone();
+    assert_eq!(case.verdict.blamed, Entity::Node { node: node(2) }, "{case:#?}");
+    is_started_on(&cluster, &[0, 1, 3]);
+    // The job goes on with the nodes that are left.
+    is_started_on(&runs_without_program(Policy::default(), 4, &[2]), &[0, 1, 3]);
+    // The program lacks on every node that ran it.
+    let cluster = runs_without_program(Policy::default(), 3, &[0, 1, 2]);
+    is_started_on(&cluster, &[0, 1, 2]);
+    let older = Policy {
+        rules: 7,
+        ..Policy::default()
+    };
+    is_started_on(&runs_without_program(older, 3, &[2]), &[0, 1, 2]);
+}

@@ -182,6 +182,38 @@ impl DecisionContext<'_> {
         Some(RecoveryDecision::Restart)
     }
 
+    /// Answers a failure by a node that lacks the program of a job while other nodes have it: the job is restarted without
+    /// the node. Returns the reason to stop it if no other node is free, and `None` for any other failure.
+    pub(crate) fn leave_node_without_program(
+        &mut self,
+        name: &JobId,
+        concluded: &ConcludedDraft,
+    ) -> Option<Result<(), String>> {
+        let verdict = &concluded.verdict;
+        let node = match &verdict.blamed {
+            Entity::Node { node } if verdict.class.as_str() == classes::FILE_NOT_FOUND => node.clone(),
+            _ => return None,
+        };
+        let job = self.state.jobs.get(name)?;
+        if !self.state.leaves_nodes_without_program() || !job.nodes().contains(&node) {
+            return None;
+        }
+        let failed = BTreeSet::from([node.clone()]);
+        if !self.has_room_without(name, job, &failed) {
+            return Some(Err(format!(
+                "{}; node {node} lacks the file, and too few other nodes are free, so it is not tried again",
+                concluded.headline
+            )));
+        }
+        let job = self.state.jobs.get_mut(name)?;
+        job.refused.insert(node.clone());
+        job.starts.refuse(&failed);
+        self.announce(format!(
+            "job {name} is not placed on {node} again: its program lacks there, and other nodes have it"
+        ));
+        Some(Ok(()))
+    }
+
     /// Places a job that would be stopped once more on nodes on which its ranks did not start: what was wrong there may be
     /// over. Returns false if it has no such node, or still too few.
     pub(super) fn tries_nodes_again(&mut self, name: &JobId) -> bool {
