@@ -183,8 +183,8 @@ impl JobCheckpoints {
         let steps = self.open_steps(generation);
         for gone in before.iter().filter(|step| !steps.contains(step)) {
             if !self.passed.remove(&(generation, *gone)) && !self.attempts.is_void(generation, *gone) {
-                let reason = format!("step {gone} was not complete before later steps replaced it");
-                self.counts.count_void(*gone, &reason);
+                let reason = "the reports of all its shards did not reach the controller before those of later steps";
+                self.counts.count_void(*gone, reason);
             }
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
