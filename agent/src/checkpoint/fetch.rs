@@ -41,7 +41,14 @@ impl RankService {
     ) -> Result<LeasedCheckpoint, RankServiceError> {
         let store = Store::at(&self.launch.checkpoint_store);
         let patience = until.saturating_duration_since(Instant::now());
-        try_until(patience, || self.load(&store, id), || {}, || self.is_fenced(place))
+        let report = |problem: &RankServiceError| self.report_retried_restore(id, problem);
+        try_until(
+            patience,
+            || self.load(&store, id),
+            || {},
+            || self.is_fenced(place),
+            report,
+        )
     }
 
     /// Fills slots, retrying until `until`, with new sources for each attempt.
@@ -55,7 +62,8 @@ impl RankService {
         let patience = until.saturating_duration_since(Instant::now());
         let attempt = || self.with_sources(checkpoint, |sources| self.fetch(checkpoint, wishes, sources));
         let confirm = || Store::at(&self.launch.checkpoint_store).drop_cached(checkpoint);
-        try_until(patience, attempt, confirm, || self.is_fenced(place))
+        let report = |problem: &RankServiceError| self.report_retried_restore(checkpoint.id(), problem);
+        try_until(patience, attempt, confirm, || self.is_fenced(place), report)
     }
 
     /// Continues [`Self::fetch_until`] after an attempt that failed.

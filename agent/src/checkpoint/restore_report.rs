@@ -1,14 +1,18 @@
 //! Evidence for the controller about a failed restore: proven damage, or unreadable storage (RG-2).
 
+use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::restore::RestoreError;
 use rankguard_checkpoint::{ReadFailure, Store};
 use rankguard_faults::classes;
-use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RestorePoint, Role};
+use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RestorePoint, Role, with_causes};
 
 use super::error::RankServiceError;
 use super::fetch::id_of;
 use super::rank_service::RankService;
 use crate::pending_evidence::{PendingEvidence, mark};
+
+/// Signature by which the controller matches restores that are tried again.
+const RETRIED: &str = "checkpoint-restore-retry";
 
 impl RankService {
     /// Reports a failed restore. Faults of the rank's request or of this agent's memory are reported by the rank.
@@ -21,6 +25,21 @@ impl RankService {
         let hint = command.map(|command| format!("; the checkpoint has parity, try `{command}`"));
         let body = EvidenceBody::Line {
             text: format!("{reason}{}", hint.unwrap_or_default()),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let entity = self.all.roster.entity(&self.rank);
+        let sighting = PendingEvidence::now(EvidenceSource::Checkpoint, entity, body).marked(vec![mark]);
+        self.all.intake.push(sighting.urgent());
+    }
+
+    /// Reports a restore that is tried again, so that the state of the job shows what its rank waits for. The end of the
+    /// retries is reported by [`Self::report_failed_restore`].
+    pub(super) fn report_retried_restore(&self, id: CheckpointId, problem: &RankServiceError) {
+        let mut mark = mark(classes::NONE, Role::Noise, 0.9, RETRIED);
+        mark.fields.insert("step", id.step.to_string());
+        let body = EvidenceBody::Line {
+            text: with_causes(problem),
             context: Vec::new(),
             repeats: 1,
         };

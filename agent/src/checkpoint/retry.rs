@@ -12,6 +12,9 @@ use super::error::RankServiceError;
 /// First and longest pause between attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
+/// Pause from which on a retry is reported: shorter failures pass unseen.
+const REPORTED: Duration = Duration::from_secs(1);
+
 /// Pause between a read that found damage and the one that confirms it: time for a repair or a server failover.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 
@@ -67,14 +70,16 @@ impl RestoreRetry {
 }
 
 /// Calls `attempt` until it succeeds or no retry is due. `confirm` is called before the read that confirms damage;
-/// `is_over` ends the wait early, when no rank needs the result any more.
+/// `is_over` ends the wait early, when no rank needs the result any more; `report` is called once for a failure that lasts.
 pub(super) fn try_until<T>(
     patience: Duration,
     mut attempt: impl FnMut() -> Result<T, RankServiceError>,
     mut confirm: impl FnMut(),
     is_over: impl Fn() -> bool,
+    report: impl FnOnce(&RankServiceError),
 ) -> Result<T, RankServiceError> {
     let mut retry = RestoreRetry::new(patience);
+    let mut report = Some(report);
     loop {
         let problem = match attempt() {
             Ok(done) => return Ok(done),
@@ -89,11 +94,21 @@ pub(super) fn try_until<T>(
             return Err(RankServiceError::Fenced);
         }
         tracing::warn!(%problem, %failure, ?pause, "a restore is tried again");
+        if lasts(failure, pause)
+            && let Some(report) = report.take()
+        {
+            report(&problem);
+        }
         std::thread::sleep(pause);
         if failure == ReadFailure::Damaged {
             confirm();
         }
     }
+}
+
+/// Returns true if a failure before a pause is worth a report: it has lasted for a while.
+fn lasts(failure: ReadFailure, pause: Duration) -> bool {
+    failure != ReadFailure::Damaged && pause >= REPORTED
 }
 
 #[cfg(test)]
@@ -114,6 +129,17 @@ mod tests {
             "not in a row"
         );
         assert_eq!(retry.next(ReadFailure::Damaged), RestoreDecision::Never);
+    }
+
+    #[test]
+    fn a_failure_that_lasts_is_reported_and_one_that_passes_soon_is_not() {
+        let mut retry = RestoreRetry::new(Duration::from_secs(3600));
+        let mut next = || match retry.next(ReadFailure::Missing) {
+            RestoreDecision::After(pause) => lasts(ReadFailure::Missing, pause),
+            RestoreDecision::Never => panic!("it is tried for an hour"),
+        };
+        assert_eq!([next(), next(), next(), next()], [false, false, false, true]);
+        assert!(!lasts(ReadFailure::Damaged, CONFIRM_AFTER), "it is proven first");
     }
 
     #[test]

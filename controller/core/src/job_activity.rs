@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{CaseId, Rank, Timestamp};
+use rankguard_model::{CaseId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Multiple of the stall limit for which ranks that only use CPU time count as alive. A rank that waits in a collective
@@ -65,6 +65,22 @@ pub struct JobActivity {
     /// Case about the absence of signs of life; the next one closes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) case: Option<CaseId>,
+    /// Rank that reads its start checkpoint again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restore_wait: Option<RestoreWait>,
+}
+
+/// Restore of a rank that its agent tries again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RestoreWait {
+    pub(crate) rank: Rank,
+    pub(crate) node: NodeId,
+    /// Step of the checkpoint, in digits.
+    pub(crate) step: String,
+    /// Time of the report.
+    pub(crate) since: Timestamp,
+    /// Failure of the newest attempt then.
+    pub(crate) problem: String,
 }
 
 impl JobActivity {

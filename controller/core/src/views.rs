@@ -415,6 +415,15 @@ fn quiet_start(job: &Job) -> Option<String> {
     })
 }
 
+/// Returns the reason of a job with a rank that cannot read its start checkpoint yet.
+fn restore_wait_reason(job: &Job) -> Option<String> {
+    let wait = job.activity.restore_wait.as_ref()?;
+    Some(format!(
+        "rank {} on node {} cannot read the checkpoint of step {} and tries again since {}: {}",
+        wait.rank, wait.node, wait.step, wait.since, wait.problem
+    ))
+}
+
 /// Returns the reason of a job with ranks that have started after a failure and have reported no step of the generation
 /// yet; `None` after the first.
 fn start_after_failure(job: &Job) -> Option<String> {
@@ -435,6 +444,7 @@ fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str
         JobPhase::Finished => job.checkpoints.counts.warning(job.step()),
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
+        JobPhase::Starting if job.activity.restore_wait.is_some() => restore_wait_reason(job),
         JobPhase::Starting if job.case().is_none() => quiet_start(job),
         JobPhase::Running => job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job)),
         JobPhase::Starting => job

@@ -583,6 +583,40 @@ fn the_status_of_a_restarted_job_without_a_step_states_it() {
     assert_eq!(view(&cluster).reason, None);
 }
 
+#[test]
+fn the_status_of_a_job_states_the_rank_that_cannot_read_its_checkpoint() {
+    let mut cluster = Cluster::new(policy());
+    cluster.submit(4);
+    cluster.obey();
+    cluster.obey();
+    let mark = Classification {
+        class: ClassId::from("none"),
+        role: Role::Noise,
+        confidence: 0.9,
+        signature: "checkpoint-restore-retry".into(),
+        fields: [("step", "340".to_owned())].into(),
+    };
+    let problem = "read the checkpoint: /ck/340/MANIFEST is missing";
+    let body = EvidenceBody::Line {
+        text: problem.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    cluster.rank_says(5, body, vec![mark]);
+    let view = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].clone();
+    let reason = view(&cluster).reason.unwrap_or_default();
+    assert!(
+        reason.starts_with("rank 5 on node node-2 cannot read the checkpoint of step 340"),
+        "{reason}"
+    );
+    assert!(reason.ends_with(problem), "{reason}");
+    assert!(cluster.cases().is_empty(), "{:#?}", cluster.cases());
+    for rank in 0..8 {
+        cluster.progress(rank, 341);
+    }
+    assert_eq!(view(&cluster).reason, None);
+}
+
 /// The watch for steps fires, the job goes on before the verdict, and stands still for good later.
 #[test]
 fn a_job_that_makes_a_step_before_the_verdict_about_its_silence_is_left_alone() {

@@ -10,13 +10,17 @@
 use std::time::Duration;
 
 use rankguard_diagnosis::CallerFact;
-use rankguard_model::{CaseId, CaseState, Entity, Evidence, Generation, JobId, Timestamp};
+use rankguard_model::{CaseId, CaseState, Entity, Evidence, EvidenceBody, Generation, JobId, Timestamp};
 
 use super::DecisionContext;
+use crate::job_activity::RestoreWait;
 use crate::{JobPhase, RankActivity};
 
 /// Signature of the agents' reports about rank activity. Field `state`: `output`, `busy` or `idle`.
 const SIGNATURE: &str = "ranks.activity";
+/// Signature of the agents' reports about restores that are tried again.
+const RESTORE_RETRIED: &str = "checkpoint-restore-retry";
+
 impl DecisionContext<'_> {
     /// Returns the work time after which a job without step marks counts as recovered, milliseconds.
     pub(super) fn life_ms(&self) -> u64 {
@@ -69,6 +73,36 @@ impl DecisionContext<'_> {
         }
         self.take_life(name);
         self.watch_idle(name, was_idle);
+    }
+
+    /// Records a restore that an agent tries again, for the state of the job.
+    pub(super) fn restore_retried(&mut self, evidence: &Evidence) {
+        let mark = evidence.marks.iter().find(|mark| mark.signature == RESTORE_RETRIED);
+        let (Some(mark), EvidenceBody::Line { text, .. }) = (mark, &evidence.body) else {
+            return;
+        };
+        let Entity::Rank {
+            job: name,
+            generation,
+            rank,
+            node,
+        } = &evidence.entity
+        else {
+            return;
+        };
+        let at = evidence.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if job.generation() == *generation {
+            job.activity.restore_wait.get_or_insert_with(|| RestoreWait {
+                rank: *rank,
+                node: node.clone(),
+                step: mark.fields.get("step").unwrap_or_default().to_owned(),
+                since: at,
+                problem: text.clone(),
+            });
+        }
     }
 
     /// `Starting => Running` of a job that has reported no step, after the first sign of life, and the end of its

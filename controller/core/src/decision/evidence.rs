@@ -33,6 +33,7 @@ impl DecisionContext<'_> {
         self.compare_starts(evidence);
         self.rank_silent(evidence);
         self.rank_active(evidence);
+        self.restore_retried(evidence);
         self.ras_answered(evidence);
         self.restore_failed(evidence);
         self.watch_risk(evidence);
@@ -163,6 +164,7 @@ impl DecisionContext<'_> {
                 }
             }
             EvidenceBody::Restored { from, .. } => {
+                job.activity.restore_wait.take_if(|wait| wait.rank == *rank);
                 let all = &mut job.restored;
                 all.arena = all.arena.saturating_add(from.arena);
                 all.peer = all.peer.saturating_add(from.peer);
