@@ -231,7 +231,8 @@ fn iso(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Timestamp> {
         return None;
     }
     let day = fixed(&mut c, 2)?;
-    if !c.eat_any(&['T', ' ', '_', '-']) {
+    // Airflow puts a comma after the day.
+    if !c.eat(", ") && !c.eat_any(&['T', ' ', '_', '-']) {
         return None;
     }
     let time = time_of_day(&mut c)?;

@@ -101,6 +101,12 @@ fn rank_prefixes_of_launchers_are_understood() {
 #[test]
 fn logger_and_container_clocks_come_off_in_layers() {
     check(
+        "[2025-01-21, 04:41:44 UTC] {subprocess.py:93} INFO - boom",
+        "{subprocess.py:93} INFO - boom",
+        Some("2025-01-21T04:41:44.000Z"),
+        None,
+    );
+    check(
         "2025-01-21T04:41:44.5Z stderr F [rank2]: boom",
         "boom",
         Some("2025-01-21T04:41:44.500Z"),

@@ -529,7 +529,7 @@ fn a_traceback_behind_the_prefix_of_a_collector_is_read_as_one() {
     // The seconds may pass on while the lines are collected.
     let lines = traceback.lines().zip(12..);
     let lines: Vec<String> = lines
-        .map(|(line, second)| format!("[2023-04-29, 06:01:{second} UTC] {{subprocess.py:93}} INFO - {line}"))
+        .map(|(line, second)| format!("job 7 at 06:01:{second},977 | {line}"))
         .collect();
     assert_eq!(last(&lines.join("\n")), full);
     // A message before the header is no prefix, and the exception may repeat it.
