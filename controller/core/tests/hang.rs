@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Policy, RULES, TimerKey};
 use rankguard_model::{
-    CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, ProcessExit,
-    Rank, Role,
+    CaseState, ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
+    Generation, ProcessExit, Rank, Role,
 };
 
 /// An agent reports a rank as silent for 31 s, with this stack frame.
@@ -439,4 +439,74 @@ fn a_hang_that_is_over_is_no_cause_of_a_later_failure() {
         (newest.verdict.class.as_str(), newest.verdict.root_rank),
         ("killed-by-signal", Some(Rank(2)))
     );
+}
+
+fn link_changes(cluster: &mut Cluster, is_up: bool) {
+    let (text, class, role, signature) = if is_up {
+        ("Link up", "none", Role::Noise, "nic-link-up")
+    } else {
+        ("Link down", "nic-link-down", Role::Root, "nic-link-down")
+    };
+    let mark = Classification {
+        class: ClassId::from(class),
+        role,
+        confidence: 0.9,
+        signature: signature.into(),
+        fields: FieldValues::new(),
+    };
+    let link = Entity::Device {
+        node: node(1),
+        device: Device {
+            kind: DeviceKind::Nic,
+            address: "ens1f0".to_owned(),
+        },
+    };
+    let body = EvidenceBody::Line {
+        text: format!("mlx5_core 0000:5e:00.0 ens1f0: {text}"),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    cluster.report(node(1), EvidenceSource::KernelLog, link, body, vec![mark]);
+}
+
+/// A link goes down and comes up again 13 s later. The job goes on or not, and then stands.
+fn hung_after_a_lost_link(goes_on: bool) -> Cluster {
+    let mut cluster = Cluster::running(Policy::default());
+    link_changes(&mut cluster, false);
+    cluster.wait(Duration::from_secs(13));
+    link_changes(&mut cluster, true);
+    assert_eq!(cluster.cases()[0].verdict.class.as_str(), "nic-link-down");
+    let mut step = 40;
+    while goes_on && step < 46 {
+        step += 1;
+        cluster.wait(Duration::from_secs(1));
+        (0..8).for_each(|rank| cluster.progress(rank, step));
+    }
+    cluster.wait(Duration::from_secs(31));
+    (0..8).for_each(|rank| {
+        let place = if rank == 5 {
+            "read (data.py:3)"
+        } else {
+            "all_reduce (dist.py:7)"
+        };
+        silent(&mut cluster, rank, step, place);
+    });
+    cluster.wait(Duration::from_secs(10));
+    cluster
+}
+
+#[test]
+fn a_hang_after_a_lost_link_over_which_the_job_went_on_is_a_failure_of_its_own() {
+    let cluster = hung_after_a_lost_link(true);
+    let cases = cluster.cases();
+    let [link, hang] = cases[..] else { panic!("{cases:#?}") };
+    assert_eq!(link.state, CaseState::Closed, "{link:#?}");
+    assert_eq!(hang.verdict.class.as_str(), "hang-stalled-ranks", "{hang:#?}");
+    assert_eq!(hang.verdict.root_rank, Some(Rank(5)), "{hang:#?}");
+    // A collective that the loss broke stands on although the link has returned.
+    let cluster = hung_after_a_lost_link(false);
+    let cases = cluster.cases();
+    let [link] = cases[..] else { panic!("{cases:#?}") };
+    let is_hang = |text: &str| text.contains("has completed no step since");
+    assert!(link.findings.iter().any(|finding| is_hang(&finding.text)), "{link:#?}");
 }

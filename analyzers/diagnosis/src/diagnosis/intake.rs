@@ -228,6 +228,7 @@ impl Diagnosis {
         let late = |draft: &Draft| late_of(glimpse, draft) && self.takes_in(glimpse, draft);
         let other = node.and_then(|node| self.drafts.newest_elsewhere(node, (scope, newest), late));
         let own = newest.filter(|id| self.drafts.get(*id).is_some_and(|draft| self.takes_in(glimpse, draft)));
+        let own = own.filter(|id| !self.stands_after_recovery(glimpse, *id));
         let Some(id) = other.or(own) else { return false };
         let is_exit = glimpse.is_exit();
         let is_silence = glimpse.is_silence();
@@ -271,6 +272,23 @@ impl Diagnosis {
             }
         }
         true
+    }
+
+    /// Returns true if a job stands after it had worked beyond all faults of a concluded failure in which no rank ended: it
+    /// stands for another reason.
+    fn stands_after_recovery(&self, glimpse: &SignalRef<'_>, id: DraftId) -> bool {
+        let stands = matches!(glimpse.meaning, MeaningRef::Plain(SignalMeaning::Stalled));
+        let Some(draft) = self.drafts.get(id).filter(|_| stands && self.has_fault_ends) else {
+            return false;
+        };
+        let DraftScope::Job { job, generation } = &draft.scope else {
+            return false;
+        };
+        let began = |node: &NodeId| self.steps.newest_began_on(job, *generation, &draft.placements, node);
+        let is_overcome = |sign: &Signal| self.steps.overcame(sign) || is_unused(sign, || sign.node().and_then(began));
+        let has_failed = draft.concluded.as_ref().is_none_or(|before| before.failed);
+        let mut faults = draft.signs.iter().filter(|sign| sign.is_root_mark()).peekable();
+        !has_failed && faults.peek().is_some() && faults.all(|sign| is_overcome(sign))
     }
 
     /// Returns the remembered signs that may explain a draft that a sign opens: recent ones that were not overcome.
