@@ -257,3 +257,35 @@ fn the_folder_of_a_board_log_names_its_machine() {
     let case = only(&[("tcn4/sel.log", board), ("tcn1/rank-0.log", rank)]);
     assert_eq!((case.class.as_str(), case.blamed.as_str()), ("node-crash", "node tcn4"));
 }
+
+#[test]
+fn devices_that_are_not_usable_and_errors_of_their_library_are_failures() {
+    let kernel = kernel_log(&[
+        "habanalabs hl2: Failed to communicate with Device CPU (CPU-CP timeout)",
+        "habanalabs 0000:1a:00.0: Failed to initialize hl2. Device is NOT usable !",
+    ]);
+    let case = only(&[("b7/dmesg.log", &kernel)]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("gpu-internal-fault", "gpu 0000:1a:00 of node b7")
+    );
+    let rank =
+        "HCCL error: In function initDevice(): synDeviceAcquire(&handle, nullptr) failed with synapse error: 20\n";
+    assert_eq!(only(&[("rank-0.log", rank)]).class, "cuda-launch-failure");
+}
+
+#[test]
+fn a_preemption_service_that_is_not_configured_preempts_nothing() {
+    let raised = "2026-05-02 08:00:00,000 INFO step 7\nTraceback (most recent call last):\n  File \"train.py\", line 9, in \
+                  <module>\n    manager.save(step, args)\nRuntimeError: Preemption sync manager has not been initialized. \
+                  Make sure the 'jax_enable_preemption_service' config is enabled.\n";
+    assert_ne!(only(&[("rank-0.log", raised)]).class, "preempted");
+    let preempted = "slurmstepd: error: *** JOB 4242 ON n12 CANCELLED AT 2026-05-02T08:00:05 DUE TO PREEMPTION ***\n";
+    assert_eq!(only(&[("slurm.out", preempted)]).class, "preempted");
+}
+
+#[test]
+fn a_controller_of_slurm_that_refuses_its_configuration_states_that() {
+    let fatal = "Feb 24 09:21:38 ctl slurmctld[26180]: fatal: Duplicated NodeHostName hpc-0 in config file\n";
+    assert_eq!(only(&[("slurmctld.log", fatal)]).class, "scheduler-misconfigured");
+}
