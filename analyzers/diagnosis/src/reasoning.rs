@@ -17,6 +17,7 @@ use crate::place_in_log::{has_unknown_order, older_until};
 use crate::scene::RunBeside;
 use crate::signalled_ranks::has_known_order;
 use crate::stated_relations::stated_relation;
+use crate::torn_channels::earlier_xid;
 use crate::unordered::{ended_of_own_error, is_a_moment_before};
 use crate::waited_before::waited_before;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, signature, speaker};
@@ -87,6 +88,8 @@ fn opening(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal, ve
         "The end that was noticed first"
     } else if first.what.is_silence() && verdict.blamed == Entity::Unknown && scene.distinguishes_ends() {
         "The silence that began first"
+    } else if scene.has_fault_ends && earlier_xid(first).is_some() {
+        "The first message"
     } else {
         "The first cause"
     });

@@ -70,6 +70,7 @@ fn of_gpus_whose_channels_were_torn_down_none_is_known_as_the_first() {
         case.reasoning
     );
     assert!(!has_reason(&case, "follows from it"), "{:?}", case.reasoning);
+    assert!(!has_reason(&case, "The first cause"), "{:?}", case.reasoning);
     // One GPU is blamed.
     let case = only(&[("kern.log", &[torn("dc", 1, 149), torn("dc", 2, 149)].concat())]);
     assert_eq!(case.blamed, "gpu 0000:dc:00");
