@@ -146,9 +146,9 @@ async fn run(tasks: Vec<ReceiverTask>, limits: AlarmLimits, mut newest: watch::R
     }
     let mut board = AlarmBoard::new(limits);
     loop {
-        match timeout(EVALUATION, newest.changed()).await {
-            Ok(Err(_)) => return,
-            Ok(Ok(())) | Err(_) => {}
+        // The time is over if no facts arrive: then the alarms are evaluated again.
+        if let Ok(Err(_)) = timeout(EVALUATION, newest.changed()).await {
+            return;
         }
         let timed = newest.borrow_and_update().clone();
         if let Some(timed) = timed {

@@ -1,6 +1,7 @@
 //! Messages of one receiver over the life of cases.
 
 use std::collections::BTreeSet;
+use std::slice::from_ref;
 
 use rankguard_model::{CaseState, Severity, Timestamp};
 use rankguard_notify::{
@@ -63,19 +64,19 @@ fn a_case_is_one_thread_and_nothing_is_sent_twice() {
     assert_eq!(receiver.deliver(&[open(1)], at(1)), [""; 0], "the verdict may be near");
     assert_eq!(receiver.deliver(&[open(1)], at(10)), ["opened case/1"]);
     let concluded = case(1, CaseState::Recovering);
-    assert_eq!(receiver.deliver(&[concluded.clone()], at(11)), ["verdict case/1"]);
-    assert_eq!(receiver.deliver(&[concluded.clone()], at(12)), [""; 0]);
+    assert_eq!(receiver.deliver(from_ref(&concluded), at(11)), ["verdict case/1"]);
+    assert_eq!(receiver.deliver(from_ref(&concluded), at(12)), [""; 0]);
     let changed = CaseFacts {
         class: "nic-down".into(),
         ..concluded
     };
-    assert_eq!(receiver.deliver(&[changed.clone()], at(13)), ["verdict-changed case/1"]);
+    assert_eq!(receiver.deliver(from_ref(&changed), at(13)), ["verdict-changed case/1"]);
     let recovered = CaseFacts {
         state: CaseState::Recovered,
         ended_at: Some(at(14)),
         ..changed
     };
-    assert_eq!(receiver.deliver(&[recovered.clone()], at(14)), ["recovered case/1"]);
+    assert_eq!(receiver.deliver(from_ref(&recovered), at(14)), ["recovered case/1"]);
     assert_eq!(receiver.deliver(&[recovered], at(15)), [""; 0]);
 }
 
