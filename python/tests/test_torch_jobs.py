@@ -30,9 +30,8 @@ def wants(framework: str, *marks: pytest.MarkDecorator):
     return pytest.param(f"{framework}_job.py", marks=[pytest.mark.skipif(missing, reason=reason), *marks])
 
 
-JOBS = ["ddp.py", "fsdp2.py", wants("lightning"), wants("accelerate"), wants("transformers")]
-# Each landing kills ranks of these two frameworks in the acceptance table; they take ten seconds of processor time to import.
-UNDER_AGENTS = ["ddp.py", "fsdp2.py", wants("lightning", LONG), wants("accelerate"), wants("transformers", LONG)]
+# Each landing kills ranks of the frameworks in the acceptance table; they take up to ten seconds of processor time to import.
+JOBS = ["ddp.py", "fsdp2.py", wants("lightning", LONG), wants("accelerate", LONG), wants("transformers", LONG)]
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def same_but_restored(got, want, steps=STEPS):
     assert got == want
 
 
-@pytest.mark.parametrize("example", UNDER_AGENTS)
+@pytest.mark.parametrize("example", JOBS)
 def test_a_job_whose_ranks_are_killed_trains_as_if_nothing_had_happened(running, tmp_path, example):
     script, store, out = str(EXAMPLES / example), tmp_path / "store", tmp_path / "out"
     store.mkdir()
