@@ -70,6 +70,7 @@ def same_but_restored(got, want, steps=STEPS):
     assert got == want
 
 
+@LONG
 @pytest.mark.parametrize("example", JOBS)
 def test_a_job_whose_ranks_are_killed_trains_as_if_nothing_had_happened(running, tmp_path, example):
     script, store, out = str(EXAMPLES / example), tmp_path / "store", tmp_path / "out"

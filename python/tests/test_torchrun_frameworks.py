@@ -157,8 +157,8 @@ def course_of(framework: Framework, folder: pathlib.Path) -> Iterator[Course]:
 
 @pytest.mark.parametrize(
     "framework",
-    # Nothing of torchrun differs with these two, and they take ten seconds of processor time to import.
-    [pytest.param(one, id=one.name, marks=[pytest.mark.long] * (one.module != "torch")) for one in STOCK],
+    # Nothing of torchrun differs with the others, and they take longer to import.
+    [pytest.param(one, id=one.name, marks=[pytest.mark.long] * (one.name != "stock-ddp")) for one in STOCK],
 )
 def test_a_stock_script_goes_on_from_its_own_checkpoint(framework: Framework, tmp_path: pathlib.Path) -> None:
     if importlib.util.find_spec(framework.module) is None:
