@@ -397,25 +397,30 @@ fn reports_without_fields_and_of_old_generations_change_nothing() {
 /// Rank 5 stood while others made steps, and moved on; later rank 2 is killed.
 #[test]
 fn a_rank_that_stood_and_moved_on_is_no_cause_of_a_later_failure() {
-    let verdict = |rules: u32| {
-        let mut cluster = one_stands(rules, 320);
-        cluster.progress(5, 41);
-        cluster.wait(Duration::from_secs(15));
-        for rank in 0..8 {
-            cluster.progress(rank, 400);
-        }
-        let exit = EvidenceBody::RankExited {
-            pid: 2,
-            exit: ProcessExit::Signal(9),
-            ended_by_agent: false,
-        };
-        cluster.rank_says(2, exit, Vec::new());
-        cluster.wait(Duration::from_secs(8));
-        let newest = cluster.cases().last().map(|case| case.verdict.clone());
-        let newest = newest.expect("a rank was killed");
-        (newest.class.to_string(), newest.root_rank)
+    let mut cluster = one_stands(RULES, 320);
+    cluster.progress(5, 41);
+    cluster.wait(Duration::from_secs(15));
+    for rank in 0..8 {
+        cluster.progress(rank, 400);
+    }
+    is_killed_by_itself(&mut cluster, 2);
+}
+
+/// Kills a rank; the newest case blames it and nothing else.
+fn is_killed_by_itself(cluster: &mut Cluster, rank: u32) {
+    let exit = EvidenceBody::RankExited {
+        pid: 2,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
     };
-    assert_eq!(verdict(RULES), ("killed-by-signal".to_owned(), Some(Rank(2))));
+    cluster.rank_says(rank, exit, Vec::new());
+    cluster.wait(Duration::from_secs(8));
+    let cases = cluster.cases();
+    let newest = cases.last().expect("a rank was killed");
+    assert_eq!(
+        (newest.verdict.class.as_str(), newest.verdict.root_rank),
+        ("killed-by-signal", Some(Rank(rank)))
+    );
 }
 
 /// All ranks stood, and went on by themselves; later rank 2 is killed.
@@ -426,19 +431,7 @@ fn a_hang_that_is_over_is_no_cause_of_a_later_failure() {
         cluster.progress(rank, 41);
     }
     cluster.wait(Duration::from_secs(15));
-    let exit = EvidenceBody::RankExited {
-        pid: 2,
-        exit: ProcessExit::Signal(9),
-        ended_by_agent: false,
-    };
-    cluster.rank_says(2, exit, Vec::new());
-    cluster.wait(Duration::from_secs(8));
-    let cases = cluster.cases();
-    let newest = cases.last().expect("a rank was killed");
-    assert_eq!(
-        (newest.verdict.class.as_str(), newest.verdict.root_rank),
-        ("killed-by-signal", Some(Rank(2)))
-    );
+    is_killed_by_itself(&mut cluster, 2);
 }
 
 fn link_changes(cluster: &mut Cluster, is_up: bool) {
