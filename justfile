@@ -33,6 +33,7 @@ test-all: test
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     tests/promtool.sh target/release/rankguard
     tests/smtp.sh target/release/rankguard
+    tests/schemathesis.sh target/release/rankguard
     checkpoint/tiers/tests/object_stores.sh
     .ci/python
 

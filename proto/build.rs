@@ -1,6 +1,10 @@
 //! Compiles `rankguard/v1/*.proto`, `otlp/*.proto` and `torchft/*.proto` to Rust with protox, so that no protoc is needed.
 
 use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use prost::Message;
 
 const FILES: [&str; 11] = [
     "otlp/common.proto",
@@ -24,10 +28,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("cargo:rerun-if-changed={file}");
         }
     }
-    let descriptors = protox::compile(FILES, ["."])?;
+    let mut descriptors = protox::compile(FILES, ["."])?;
     tonic_prost_build::configure()
         // Maps are iterated when they are encoded and printed: an ordered map gives the same bytes in every run.
         .btree_map(".")
-        .compile_fds(descriptors)?;
+        .compile_fds(descriptors.clone())?;
+    // Reflection needs the types; the comments are in the files.
+    for file in &mut descriptors.file {
+        file.source_code_info = None;
+    }
+    let folder = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    fs::write(folder.join("descriptors.bin"), descriptors.encode_to_vec())?;
     Ok(())
 }

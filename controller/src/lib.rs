@@ -52,6 +52,7 @@ mod error;
 mod event_loop;
 mod evidence_limits;
 mod gap;
+mod grpc_health;
 mod health;
 mod http_api;
 mod inbound;

@@ -9,16 +9,21 @@ use std::time::Duration;
 use rankguard_core::Policy;
 use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RoleInterceptor};
 use rankguard_journal::JournalRetention;
-use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
 use rankguard_proto::v1::rendezvous_server::RendezvousServer;
+use rankguard_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
+use tonic_health::pb::health_server::{HealthServer, SERVICE_NAME as HEALTH};
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+use tonic_reflection::server::v1alpha::{
+    ServerReflection as ServerReflectionAlpha, ServerReflectionServer as ServerReflectionAlphaServer,
+};
 use tracing::{info, warn};
 
 use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
@@ -26,6 +31,7 @@ use crate::bind::bind_again;
 use crate::clock::MonotonicClock;
 use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
+use crate::grpc_health::{HealthService, SERVICES};
 use crate::health::{self, HealthEndpoint, SharedHealth};
 use crate::http_api::HttpApi;
 use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
@@ -45,6 +51,14 @@ use crate::torchft::Lighthouse;
 
 /// Time limit for open streams to end after the event loop; then they are cut.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Roles that may ask for the health: all that have a certificate of the cluster for a process.
+const PEERS: [PeerRole; 4] = [
+    PeerRole::Operator,
+    PeerRole::Controller,
+    PeerRole::Agent,
+    PeerRole::Launcher,
+];
 
 /// Streams per connection: an agent needs one, an operator's command another.
 const STREAMS_MAX: u32 = 32;
@@ -122,7 +136,7 @@ pub async fn run(
         operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),
         rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
     };
-    let (drain, mut server) = serve(listener, &network, services);
+    let (drain, mut server) = serve(listener, &network, services, &health)?;
 
     for given in life.given {
         // The queue is empty and has room.
@@ -281,8 +295,9 @@ fn serve(
     listener: TcpListener,
     network: &PeerTransport,
     services: ControllerServices,
-) -> (oneshot::Sender<()>, ServerTask) {
-    let (drain, drained) = oneshot::channel();
+    health: &SharedHealth,
+) -> Result<(watch::Sender<()>, ServerTask), ControllerError> {
+    let (drain, mut drained) = watch::channel(());
     let gate = |service, roles| RoleInterceptor::new(service, roles, network.refusals().clone());
     let control = ControlServer::new(services.control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
     let control = InterceptedService::new(control, gate("open agent sessions", &[PeerRole::Agent]));
@@ -296,6 +311,11 @@ fn serve(
         .max_encoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX);
     let launchers = &[PeerRole::Launcher, PeerRole::Operator, PeerRole::Controller];
     let rendezvous = InterceptedService::new(rendezvous, gate("join runs of torchrun", launchers));
+    let health = HealthServer::new(HealthService::new(health.clone(), drained.clone()));
+    let health = InterceptedService::new(health, gate("read its health", &PEERS));
+    let (reflection, reflection_alpha) = reflection()?;
+    let reflection = InterceptedService::new(reflection, gate("read the types of its services", operators));
+    let reflection_alpha = InterceptedService::new(reflection_alpha, gate("read the types of its services", operators));
     let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
@@ -304,10 +324,39 @@ fn serve(
     let server = server
         .add_service(control)
         .add_service(operator)
-        .add_service(rendezvous);
-    let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
+        .add_service(rendezvous)
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(reflection_alpha);
+    let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async move {
         // A message and a dropped sender both mean shutdown.
-        let _ = drained.await;
+        let _ = drained.changed().await;
     }));
-    (drain, task)
+    Ok((drain, task))
+}
+
+/// Services of gRPC server reflection, in the stable version and in the one that older clients use.
+fn reflection() -> Result<
+    (
+        ServerReflectionServer<impl ServerReflection>,
+        ServerReflectionAlphaServer<impl ServerReflectionAlpha>,
+    ),
+    ControllerError,
+> {
+    let builder = || {
+        let builder = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .with_service_name(HEALTH);
+        let named = SERVICES.into_iter().filter(|name| !name.is_empty());
+        named.fold(builder, |builder, name| builder.with_service_name(name))
+    };
+    let failed = |problem: tonic_reflection::server::Error| ControllerError::Task {
+        task: "reflection",
+        problem: problem.to_string(),
+    };
+    Ok((
+        builder().build_v1().map_err(failed)?,
+        builder().build_v1alpha().map_err(failed)?,
+    ))
 }

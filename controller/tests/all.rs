@@ -4,6 +4,7 @@ mod common;
 
 mod authority;
 mod bounds;
+mod grpc_services;
 mod life;
 mod rendezvous;
 mod replay;

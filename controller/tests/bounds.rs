@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use crate::common::process::{ControllerProcess, http_get, run_child};
 use crate::common::{Agent, DEADLINE, Running, job, settings};
+use crate::grpc_services::HealthWatch;
 use rankguard_controller::{JournalRetention, METRICS_ADDRESS_FILE};
 use rankguard_model::{Entity, Evidence, EvidenceBody, JobState, NodeState};
 use rankguard_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
 
 /// Not a test of its own: the controller that other tests start as a process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -430,6 +432,8 @@ async fn rg_5_a_full_disk_stops_the_journal_and_nothing_else_and_recovery_needs_
         "{text}"
     );
     assert_eq!(controller.get("/healthz").await.0, 200);
+    let mut health = HealthWatch::open(controller.address()).await;
+    health.until(ServingStatus::NotServing).await;
     // The reserve is released at a moment that the load of the machine decides.
     accepts_nothing_on_a_full_disk(&controller, &disk).await;
 

@@ -1,11 +1,10 @@
 //! Torchrun processes and the controller over loopback and over TLS.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use rankguard_controller::{METRICS_ADDRESS_FILE, Settings};
-use rankguard_identity::{CertificateAuthority, IssueRequest, PeerRole, PeerTransport, TlsIdentity};
+use rankguard_identity::{PeerRole, PeerTransport};
 use rankguard_model::{TorchrunMemberState, TorchrunState};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_torchrun::Kind as Up;
@@ -18,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use crate::common::process::http_get;
-use crate::common::{Agent, DEADLINE, Running, connect, settings};
+use crate::common::{Agent, DEADLINE, Running, Site, connect, settings};
 
 /// Torchrun's end of a stream.
 struct Torchrun {
@@ -333,37 +332,19 @@ async fn contradictions_are_refused_with_a_reason() {
     controller.stop().await;
 }
 
-/// Creates the networks of these certificate holders.
-fn networks(dir: &Path, holders: &[(PeerRole, &str)]) -> Vec<PeerTransport> {
-    CertificateAuthority::create(&dir.join("ca"), "test", 9).expect("an authority");
-    let authority = CertificateAuthority::open(&dir.join("ca")).expect("it was just made");
-    let network = |(role, name): &(PeerRole, &str)| {
-        let wanted = IssueRequest {
-            role: *role,
-            name: (*name).to_owned(),
-            hosts: vec!["127.0.0.1".to_owned()],
-            days: 5,
-        };
-        let issued = authority.issue(&wanted, &dir.join(format!("{role}{name}")));
-        PeerTransport::with(TlsIdentity::new(issued.expect("issued").1))
-    };
-    holders.iter().map(network).collect()
-}
-
 #[tokio::test]
 async fn a_run_belongs_to_the_person_who_opened_it() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
+    let site = Site::new();
     let holders = [
         (PeerRole::Controller, ""),
         (PeerRole::Operator, "ann"),
         (PeerRole::Operator, "bob"),
         (PeerRole::Agent, "n1"),
     ];
-    let networks = networks(dir.path(), &holders);
-    let [own, ann, bob, agent] = networks.try_into().expect("four networks");
+    let [own, ann, bob, agent] = holders.map(|(role, name)| site.network(role, name));
     let settings = Settings {
         network: own,
-        ..settings(&dir.path().join("state"))
+        ..settings(&site.state())
     };
     let controller = Running::start_for(settings, ann.clone()).await;
     let address = controller.address;
@@ -386,18 +367,17 @@ async fn a_run_belongs_to_the_person_who_opened_it() {
 
 #[tokio::test]
 async fn a_launcher_has_no_part_in_the_run_of_another_name() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
+    let site = Site::new();
     let holders = [
         (PeerRole::Controller, ""),
         (PeerRole::Operator, "ann"),
         (PeerRole::Launcher, "ann"),
         (PeerRole::Launcher, "bob"),
     ];
-    let networks = networks(dir.path(), &holders);
-    let [own, operator, ann, bob] = networks.try_into().expect("four networks");
+    let [own, operator, ann, bob] = holders.map(|(role, name)| site.network(role, name));
     let settings = Settings {
         network: own,
-        ..settings(&dir.path().join("state"))
+        ..settings(&site.state())
     };
     let controller = Running::start_for(settings, operator.clone()).await;
     let address = controller.address;

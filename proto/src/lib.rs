@@ -41,6 +41,9 @@ pub const REPLAY_HEADER: &str = "rankguard-replay";
 /// Metadata of a refused request: advice for the operator, plain ASCII.
 pub const HINT_HEADER: &str = "rankguard-hint";
 
+/// Descriptors of all services and messages, an encoded `FileDescriptorSet`, for gRPC server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 /// Messages and services, generated from `rankguard/v1/*.proto`.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {

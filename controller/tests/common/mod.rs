@@ -5,12 +5,12 @@
 pub(crate) mod process;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankguard_controller::{ControllerError, Settings, ShutdownReport, read_address, run};
 use rankguard_core::Policy;
-use rankguard_identity::{ExpectedPeer, PeerTransport};
+use rankguard_identity::{CertificateAuthority, ExpectedPeer, IssueRequest, PeerRole, PeerTransport, TlsIdentity};
 use rankguard_model::{
     AgentOrder, ClockOffset, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, JobSpec,
     NodeId, NodeInfo, NodeRange, OrderId, Rank, Sequence, StatusView, Timestamp,
@@ -54,6 +54,38 @@ pub(crate) async fn connect(network: &PeerTransport, address: SocketAddr) -> Res
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let connector = network.connector(ExpectedPeer::Controller, DEADLINE);
     endpoint.connect_with_connector(connector).await
+}
+
+/// Certificate authority and the networks of its certificate holders.
+pub(crate) struct Site {
+    pub(crate) dir: tempfile::TempDir,
+    authority: CertificateAuthority,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        CertificateAuthority::create(&dir.path().join("ca"), "test", 9).expect("an authority");
+        let authority = CertificateAuthority::open(&dir.path().join("ca")).expect("it was just made");
+        Self { dir, authority }
+    }
+
+    pub(crate) fn network(&self, role: PeerRole, name: &str) -> PeerTransport {
+        let wanted = IssueRequest {
+            role,
+            name: name.to_owned(),
+            hosts: vec!["127.0.0.1".to_owned()],
+            days: 5,
+        };
+        let issued = self
+            .authority
+            .issue(&wanted, &self.dir.path().join(format!("{role}{name}")));
+        PeerTransport::with(TlsIdentity::new(issued.expect("issued").1))
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
 }
 
 /// Controller that runs in this process.
