@@ -27,7 +27,7 @@ pub struct CheckpointCounts {
     pub reasons: BTreeMap<String, u64>,
     /// Newest committed step.
     pub newest_committed: Option<Step>,
-    /// Newest void attempt.
+    /// Void attempt of the latest step.
     pub newest_void: Option<VoidCheckpoint>,
 }
 
@@ -40,26 +40,55 @@ pub struct VoidCheckpoint {
     pub reason: String,
 }
 
+/// Later attempts of its generation that are known when an attempt is counted as void: reports arrive in any order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaterAttempts {
+    /// A later attempt is void.
+    pub is_void: bool,
+    /// A later attempt is committed.
+    pub is_committed: bool,
+}
+
 impl CheckpointCounts {
-    /// Counts a committed checkpoint.
-    pub fn count_committed(&mut self, step: Step) {
+    /// Counts a committed checkpoint. `void_after` is the number of attempts of later steps that are known to be void.
+    pub fn count_committed(&mut self, step: Step, void_after: u64) {
         self.committed = self.committed.saturating_add(1);
         self.newest_committed = self.newest_committed.max(Some(step));
-        self.void_in_row = 0;
+        self.void_in_row = void_after;
     }
 
     /// Counts a void checkpoint.
-    pub fn count_void(&mut self, step: Step, reason: &str) {
+    pub fn count_void(&mut self, step: Step, reason: &str, later: LaterAttempts) {
         self.void = self.void.saturating_add(1);
-        self.void_in_row = self.void_in_row.saturating_add(1);
-        let reason: String = reason.chars().take(REASON_LEN_MAX).collect();
-        let mut kind = without_numbers(&reason);
-        if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&kind) {
-            kind = OTHER_REASONS.to_owned();
+        if !later.is_committed {
+            self.void_in_row = self.void_in_row.saturating_add(1);
         }
-        let count = self.reasons.entry(kind).or_default();
+        let reason: String = reason.chars().take(REASON_LEN_MAX).collect();
+        let count = self.reasons.entry(self.kind(&reason)).or_default();
         *count = count.saturating_add(1);
-        self.newest_void = Some(VoidCheckpoint { step, reason });
+        if !later.is_void && !later.is_committed || self.newest_void.is_none() {
+            self.newest_void = Some(VoidCheckpoint { step, reason });
+        }
+    }
+
+    /// Takes back the count of a void attempt that was committed after all.
+    pub fn take_back_void(&mut self, step: Step, reason: &str) {
+        self.void = self.void.saturating_sub(1);
+        let kind = self.kind(reason);
+        if let Some(count) = self.reasons.get_mut(&kind) {
+            *count = count.saturating_sub(1);
+        }
+        self.reasons.retain(|_, count| *count > 0);
+        self.newest_void.take_if(|newest| newest.step == step);
+    }
+
+    /// Returns the key under which a reason is counted.
+    fn kind(&self, reason: &str) -> String {
+        let kind = without_numbers(reason);
+        if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&kind) {
+            return OTHER_REASONS.to_owned();
+        }
+        kind
     }
 
     /// Returns true if the newest attempt is void: none was committed since, or only an earlier step.
@@ -104,20 +133,25 @@ fn without_numbers(reason: &str) -> String {
 mod tests {
     use super::*;
 
+    const NONE: LaterAttempts = LaterAttempts {
+        is_void: false,
+        is_committed: false,
+    };
+
     #[test]
     fn void_checkpoints_after_the_last_commit_give_a_warning() {
         let mut counts = CheckpointCounts::default();
         assert_eq!(counts.warning(Some(Step(59))), None);
         let mut none = CheckpointCounts::default();
-        none.count_void(Step(5), "no space left");
+        none.count_void(Step(5), "no space left", NONE);
         assert_eq!(
             none.warning(Some(Step(29))).as_deref(),
             Some("no checkpoint was committed up to step 29: no space left; 1 checkpoint is void")
         );
-        counts.count_committed(Step(15));
+        counts.count_committed(Step(15), 0);
         assert_eq!(counts.warning(Some(Step(59))), None);
         for step in [20, 25] {
-            counts.count_void(Step(step), &format!("cannot write shard {step}: no space left"));
+            counts.count_void(Step(step), &format!("cannot write shard {step}: no space left"), NONE);
         }
         let text = counts.warning(Some(Step(59))).expect("two are void");
         assert_eq!(
@@ -127,11 +161,32 @@ mod tests {
         let kind = "cannot write shard #: no space left".to_owned();
         assert_eq!(counts.reasons, BTreeMap::from([(kind, 2)]));
         for reason in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
-            counts.count_void(Step(30), reason);
+            counts.count_void(Step(30), reason, NONE);
         }
         assert_eq!(counts.reasons.len(), REASONS_MAX + 1);
         assert_eq!(counts.reasons[OTHER_REASONS], 2);
-        counts.count_committed(Step(60));
+        counts.count_committed(Step(60), 0);
         assert_eq!((counts.warning(None), counts.void), (None, 11));
+    }
+
+    /// A commit takes its time, and an agent may report long after another.
+    #[test]
+    fn reports_that_arrive_late_change_neither_the_newest_void_attempt_nor_those_in_a_row() {
+        let mut counts = CheckpointCounts::default();
+        counts.count_void(Step(24), "no space for 24", NONE);
+        counts.count_committed(Step(23), 1);
+        let text = "last commit step 23 of 30: no space for 24; 1 checkpoint since is void";
+        assert_eq!(counts.warning(Some(Step(30))).as_deref(), Some(text));
+        let behind = LaterAttempts {
+            is_void: true,
+            is_committed: true,
+        };
+        counts.count_void(Step(22), "no space for 22", behind);
+        assert_eq!(counts.warning(Some(Step(30))).as_deref(), Some(text));
+        assert_eq!((counts.void, counts.void_in_row), (2, 1));
+        counts.take_back_void(Step(24), "no space for 24");
+        assert_eq!((counts.void, counts.newest_void.clone()), (1, None));
+        counts.take_back_void(Step(22), "no space for 22");
+        assert_eq!(counts.reasons, BTreeMap::new());
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
-use rankguard_checkpoint_schedule::agreement::AttemptTracker;
+use rankguard_checkpoint_schedule::agreement::{AttemptTracker, MAX_VOID};
 use rankguard_checkpoint_schedule::pairs;
 use rankguard_checkpoint_schedule::retention::{RetentionCandidate, RetentionPolicy, retained_checkpoints};
 use rankguard_model::{
-    CheckpointCounts, CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp,
+    CheckpointCounts, CheckpointView, CopyTier, Generation, JobId, LaterAttempts, Rank, RunId, ShardSeal, Step,
+    StoreClaim, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -182,10 +183,8 @@ impl JobCheckpoints {
     pub fn count_passed_attempts(&mut self, generation: Generation, before: &[Step]) {
         let steps = self.open_steps(generation);
         for gone in before.iter().filter(|step| !steps.contains(step)) {
-            if !self.passed.remove(&(generation, *gone)) && !self.attempts.is_void(generation, *gone) {
-                let reason = "the reports of all its shards did not reach the controller before those of later steps";
-                self.counts.count_void(*gone, reason);
-            }
+            let reason = "the reports of all its shards did not reach the controller before those of later steps";
+            self.count_void(generation, *gone, reason);
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
         let mut newest: BTreeMap<Rank, Step> = BTreeMap::new();
@@ -199,11 +198,13 @@ impl JobCheckpoints {
                 newest.entry(*rank).or_insert(step);
             }
             if let Some((rank, later)) = lacking
-                && !self.attempts.is_void(generation, step)
-                && self.passed.insert((generation, step))
+                && !self.passed.contains(&(generation, step))
             {
-                let reason = format!("rank {rank} saved step {later} without step {step}");
-                self.counts.count_void(step, &reason);
+                self.count_void(generation, step, &passed_reason(rank, later, step));
+                self.passed.insert((generation, step));
+                if self.passed.len() > MAX_VOID {
+                    self.passed.pop_first();
+                }
             }
         }
     }
@@ -286,7 +287,7 @@ impl JobCheckpoints {
         }
         let open: BTreeSet<(Generation, Step)> = self.attempts.complete_attempts().collect();
         self.stall_ms.retain(|key, _| key.1 > step || open.contains(key));
-        self.passed.retain(|key| key.1 > step);
+        let was_passed = self.passed.remove(&(generation, step)) && !self.attempts.is_void(generation, step);
         self.committing = None;
         self.forget_overtaken(generation, step);
         let known = |known: &CheckpointView| (known.step, known.generation) >= (step, generation);
@@ -309,7 +310,15 @@ impl JobCheckpoints {
             mirrored_at: None,
         };
         self.committed.insert(place, view);
-        self.counts.count_committed(step);
+        if was_passed {
+            self.counts.take_back_void(step, &passed_reason(Rank(0), step, step));
+        }
+        let void_after = self.void_after(generation, step).count() as u64;
+        if late {
+            self.counts.count_committed(step, self.counts.void_in_row);
+        } else {
+            self.counts.count_committed(step, void_after);
+        }
         self.limit_committed(stay);
         self.early.retain(|key, _| key.1 > step || open.contains(key));
         !late
@@ -395,11 +404,23 @@ impl JobCheckpoints {
         self.attempts.mark_void(generation, step);
     }
 
-    /// Counts a void attempt once, regardless of the number of lost shards.
+    /// Counts a void attempt once, regardless of the number of lost shards, and whether a rank passed it before.
     fn count_void(&mut self, generation: Generation, step: Step, reason: &str) {
-        if !self.attempts.is_void(generation, step) {
-            self.counts.count_void(step, reason);
+        if self.passed.contains(&(generation, step)) || self.attempts.is_void(generation, step) {
+            return;
         }
+        let mut committed = self.committed.iter();
+        let later = LaterAttempts {
+            is_void: self.void_after(generation, step).next().is_some(),
+            is_committed: committed.any(|view| view.generation == generation && view.step > step),
+        };
+        self.counts.count_void(step, reason, later);
+    }
+
+    /// Returns the void attempts of a generation after a step.
+    fn void_after(&self, generation: Generation, step: Step) -> impl Iterator<Item = &(Generation, Step)> {
+        let known = self.attempts.void().union(&self.passed);
+        known.filter(move |known| known.0 == generation && known.1 > step)
     }
 
     /// Returns the committed checkpoints and complete attempts that the retention rules keep. If the best are to be kept,
@@ -487,6 +508,11 @@ fn id_of(view: &CheckpointView) -> CheckpointId {
         step: view.step,
         generation: view.generation,
     }
+}
+
+/// Reason of an attempt that a rank has passed; the numbers in it do not matter for its count.
+fn passed_reason(rank: Rank, later: Step, step: Step) -> String {
+    format!("rank {rank} saved step {later} without step {step}")
 }
 
 #[cfg(test)]
@@ -586,6 +612,64 @@ mod tests {
             apart.count_passed_attempts(ONE, &before);
         }
         assert!(apart.counts.void > 50, "{:?}", apart.counts);
+    }
+
+    /// On a busy machine a rank's failure can arrive after a later shard, and a commit after later failures.
+    #[test]
+    fn an_attempt_counts_once_in_whatever_order_its_reports_arrive() {
+        let job = JobId::from("llm");
+        let rules = RetentionPolicy::default();
+        for is_early in [true, false] {
+            count_reports(&job, &rules, is_early);
+        }
+    }
+
+    fn count_reports(job: &JobId, rules: &RetentionPolicy, is_early: bool) {
+        let mut all = JobCheckpoints::default();
+        // Rank 0 saves steps 1 and 3, rank 1 saves step 2 only: rank 0 has passed step 2, and then reports why.
+        for (rank, step) in [(0, 1), (1, 1), (1, 2), (0, 3)] {
+            let before = all.open_steps(ONE);
+            all.durable(job, ONE, seal(rank, step), rules);
+            all.count_passed_attempts(ONE, &before);
+        }
+        assert_eq!(all.counts.void, 1);
+        if is_early {
+            all.failed(ONE, Step(2), "no space");
+            all.failed(ONE, Step(2), "no space");
+        }
+        assert_eq!(all.counts.void, 1);
+        // The shard of step 3 arrives, and its commit comes after failures of later steps.
+        let before = all.open_steps(ONE);
+        all.durable(job, ONE, seal(1, 3), rules);
+        all.count_passed_attempts(ONE, &before);
+        for step in 4..=6 {
+            all.failed(ONE, Step(step), "no space");
+        }
+        all.committed(Timestamp(0), ONE, Step(3), &[]);
+        assert_eq!(
+            (all.counts.committed, all.counts.void, all.counts.void_in_row),
+            (1, 4, 3)
+        );
+        let newest = all.counts.newest_void.clone().expect("counted");
+        assert_eq!(newest.step, Step(6));
+        all.failed(ONE, Step(2), "no space");
+        assert_eq!((all.counts.void, all.counts.void_in_row), (4, 3));
+    }
+
+    #[test]
+    fn an_attempt_that_was_passed_and_is_committed_after_all_is_not_void() {
+        let job = JobId::from("llm");
+        let rules = RetentionPolicy::default();
+        let mut all = JobCheckpoints::default();
+        for (rank, step) in [(1, 1), (0, 2), (0, 1)] {
+            let before = all.open_steps(ONE);
+            all.durable(&job, ONE, seal(rank, step), &rules);
+            all.count_passed_attempts(ONE, &before);
+        }
+        assert_eq!(all.counts.void, 1);
+        all.committed(Timestamp(0), ONE, Step(1), &[]);
+        assert_eq!((all.counts.committed, all.counts.void), (1, 0));
+        assert_eq!((all.counts.newest_void.clone(), all.counts.reasons.len()), (None, 0));
     }
 
     /// RG-2: an unreadable checkpoint is retained until a later generation has reached its step, and counts for no rule

@@ -85,15 +85,17 @@ fn world_line(before: usize, ranks: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rankguard_model::LaterAttempts;
     use rankguard_report::sample;
 
     #[test]
     fn a_line_has_the_step_the_reason_and_the_counts() {
         let (status, _) = sample::cluster();
         let mut view = status.jobs[0].clone();
-        view.checkpoint_counts.count_committed(Step(10));
+        view.checkpoint_counts.count_committed(Step(10), 0);
         for step in [20, 30] {
-            view.checkpoint_counts.count_void(Step(step), "no space left on device");
+            view.checkpoint_counts
+                .count_void(Step(step), "no space left on device", LaterAttempts::default());
         }
         let newest = view.checkpoint_counts.newest_void.clone().expect("two are void");
         assert_eq!(
@@ -101,7 +103,7 @@ mod tests {
             "warning: the checkpoint of step 30 and 1 before it failed: no space left on device (1 committed, 2 failed)"
         );
         // The store works again.
-        view.checkpoint_counts.count_committed(Step(40));
+        view.checkpoint_counts.count_committed(Step(40), 0);
         assert_eq!(
             void_line(2, &view, &newest),
             "the checkpoint of step 30 and 1 before it failed: no space left on device; step 40 has been committed since (2 \
