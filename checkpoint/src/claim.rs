@@ -11,6 +11,7 @@
 //! reads the records again before it removes anything.
 
 mod fork;
+mod newer;
 mod place;
 
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ use rankguard_model::{CheckpointView, Generation, JobId, ResumeSource, RunId, Ru
 
 use crate::format::{AttemptRecord, AttemptSet, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
 use crate::store::{CheckpointLease, Store, StoreError, random_suffix};
+
+pub use newer::{NewerCommits, newer_commits};
 
 /// Maximum number of checkpoints that a claim returns; the newest are returned.
 const CHECKPOINTS_MAX: usize = 64;

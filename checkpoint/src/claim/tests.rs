@@ -214,3 +214,36 @@ fn a_damaged_newest_checkpoint_is_passed_over_unless_it_is_named() {
     let named = claim(&store, &request("train", 'd', Some("train:10"))).expect("a step");
     assert!(named.passed_over.is_empty(), "a named step passes over nothing");
 }
+
+#[test]
+fn newer_commits_are_those_that_a_job_can_start_from_and_the_others_with_a_reason() {
+    let (_dir, store) = store();
+    let name = job("train");
+    let run = claim(&store, &request("train", 'a', None)).expect("new").run;
+    let commits = [id(20, 1), id(40, 1), id(40, 2), id(60, 2), id(80, 2)];
+    for commit_id in commits {
+        commit(&store, "train", commit_id, Some(&run)).expect("its own");
+    }
+    let steps = |after: Option<u64>| {
+        let found = newer_commits(&store, &name, after.map(Step), Timestamp(7)).expect("a listing");
+        let usable = found.usable.iter().map(|view| (view.step.0, view.generation.0));
+        (usable.collect::<Vec<_>>(), found.unusable)
+    };
+    assert_eq!(steps(Some(20)), (vec![(40, 2), (60, 2), (80, 2)], Vec::new()));
+    assert_eq!(steps(Some(80)), (Vec::new(), Vec::new()));
+    assert_eq!(steps(None).0.len(), 4);
+
+    // A checkpoint without its indexes is committed, and cannot be loaded.
+    let index = store
+        .index_path(&name, id(80, 2), rankguard_model::Rank(0))
+        .expect("a path");
+    fs::remove_file(index).expect("removed");
+    let (usable, unusable) = steps(Some(20));
+    assert_eq!(usable, [(40, 2), (60, 2)]);
+    assert_eq!(unusable.len(), 1);
+    assert_eq!(unusable[0].0, id(80, 2));
+
+    // A rollback to step 40 supersedes later steps of the generations before it.
+    claim(&store, &request("train", 'b', Some("train:40"))).expect("another attempt");
+    assert_eq!(steps(Some(20)), (vec![(40, 2)], Vec::new()));
+}
