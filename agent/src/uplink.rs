@@ -173,7 +173,10 @@ impl ControllerUplink {
                 if said.as_ref() == Some(&problem) {
                     tracing::debug!(problem, "no session with the controller yet");
                 } else {
-                    tracing::warn!(problem, "no session with the controller yet");
+                    tracing::warn!(
+                        problem,
+                        "no session yet with the controller of the setting agent.controller"
+                    );
                     said = Some(problem);
                 }
             }

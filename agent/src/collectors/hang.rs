@@ -142,12 +142,17 @@ impl HangCollector {
         // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(
-            "no step for {:.1} s after step {}; its steps take {:.3} s, and up to {:.1} s without one are usual. It is {}",
+            "no step for {:.1} s after step {}; its steps take {:.3} s, and a silence of more than {:.1} s is reported. It is {}{}",
             silence.lasts.as_secs_f64(),
             silence.step,
             silence.median.as_secs_f64(),
             silence.limit.as_secs_f64(),
-            standing_at(&stack.place)
+            standing_at(&stack.place),
+            if stack.standing.state == STOPPED {
+                "; its process is stopped by a signal (state T), SIGCONT lets it go on"
+            } else {
+                ""
+            }
         );
         let mut stalled = mark(classes::HANG_NO_ERROR, Role::Confirmation, 0.6, SIGNATURE);
         let fields = [
@@ -170,6 +175,9 @@ impl HangCollector {
         self.intake.push(sighting.marked(vec![stalled]));
     }
 }
+
+/// State of a process that a signal has stopped.
+const STOPPED: char = 'T';
 
 /// States of a process, as they are described in front of its place in the kernel.
 const STATES: [&str; 5] = ["blocked", "dead", "running", "sleeping", "stopped"];

@@ -105,8 +105,8 @@ fn a_rank_that_is_silent_beyond_its_baseline_is_told_once_with_where_it_stands()
     };
     assert_eq!(
         text,
-        "no step for 31.0 s after step 19; its steps take 1.000 s, and up to 30.0 s without one are usual. It is stopped in \
-         do_signal_stop"
+        "no step for 31.0 s after step 19; its steps take 1.000 s, and a silence of more than 30.0 s is reported. It is stopped \
+         in do_signal_stop; its process is stopped by a signal (state T), SIGCONT lets it go on"
     );
     assert_eq!(context[0], "stopped in do_signal_stop");
     assert_eq!(told[0].entity.rank(), Some(rank(1).rank));
