@@ -241,6 +241,25 @@ fn a_node_that_does_not_return_in_time_is_left_out() {
     assert_eq!(case.plan, cluster.job().plan().map(|plan| plan.id));
 }
 
+/// RG-9: a job that cannot start at the end of its wait goes on waiting, with another deadline.
+#[test]
+fn a_job_without_usable_nodes_at_the_end_of_its_wait_has_a_deadline() {
+    let mut cluster = with_measured_returns(Policy::default());
+    for number in 0..3 {
+        cluster.tell(Event::NodeCordoned {
+            node: node(number),
+            reason: "maintenance".to_owned(),
+        });
+    }
+    cluster.wait(Duration::from_secs(20));
+    assert!(cluster.job().is_pending(), "{:?}", cluster.job().phase());
+    assert!(
+        cluster.job().deadline() > Some(cluster.now),
+        "{:?}",
+        cluster.job().deadline()
+    );
+}
+
 /// RG-8: a state that is written during the wait goes on alike.
 #[test]
 fn a_wait_survives_a_restart_of_the_controller() {

@@ -116,6 +116,10 @@ impl DecisionContext<'_> {
         let case = self.end_planned_wait(name);
         let reasons = case.map(|id| format!("case {id}: lost nodes have not returned in time"));
         self.place_after(name, case, reasons.into_iter().collect(), true);
+        let has_deadline = |job: &Job| !job.is_pending() || job.planned_wait().is_some();
+        if !self.state.jobs.get(name).is_none_or(has_deadline) {
+            self.wait_at_most(name, self.state.policy.pending_ms);
+        }
     }
 
     /// Returns true if a job goes on waiting for the return of its nodes; `free` is the number of nodes that it could use.
