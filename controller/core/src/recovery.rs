@@ -728,8 +728,8 @@ impl DecisionContext<'_> {
         if must_restart {
             return RecoveryDecision::Restart;
         }
-        if let Some(answer) = self.leave_node_without_program(name, concluded) {
-            return answer.map_or_else(RecoveryDecision::Stop, |()| RecoveryDecision::Restart);
+        if let Some(decision) = self.answer_lack(name, concluded, false) {
+            return decision;
         }
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
@@ -749,7 +749,7 @@ impl DecisionContext<'_> {
         let Err(times) = job.retry(&concluded.signature, limit) else {
             return RecoveryDecision::Restart;
         };
-        if let Some(decision) = self.answer_lack(name, concluded) {
+        if let Some(decision) = self.answer_lack(name, concluded, true) {
             return decision;
         }
         let what = concluded.headline.clone();

@@ -20,7 +20,7 @@ pub struct StartRecord {
     /// Nodes that were tried once more before the job would have been stopped.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     tried_again: BTreeSet<NodeId>,
-    /// Nodes on which alone the ranks failed, again and again, for something that the other nodes have.
+    /// Nodes on which alone the ranks failed for something that the other nodes have.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     lacking: BTreeSet<NodeId>,
 }
@@ -102,12 +102,17 @@ impl StartRecord {
         &self.refused
     }
 
-    /// Returns the refused nodes that were not tried once more, and uses the job on them again.
+    /// Returns the nodes that are not used for the job and were not tried once more, and permits its start there.
     pub(crate) fn try_again(&mut self) -> BTreeSet<NodeId> {
-        let untried: BTreeSet<NodeId> = self.refused.difference(&self.tried_again).cloned().collect();
+        let unused = self.refused.union(&self.lacking);
+        let untried: BTreeSet<NodeId> = unused
+            .filter(|node| !self.tried_again.contains(*node))
+            .cloned()
+            .collect();
         for node in &untried {
             self.failed.remove(node);
             self.refused.remove(node);
+            self.lacking.remove(node);
             self.tried_again.insert(node.clone());
         }
         untried

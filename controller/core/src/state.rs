@@ -295,12 +295,6 @@ impl DecisionState {
         self.rules >= 8
     }
 
-    /// Returns true if a job is not placed again on a node that lacks its program while other nodes have it (since rules 8;
-    /// before, it was started there again and then stopped).
-    pub(crate) fn leaves_nodes_without_program(&self) -> bool {
-        self.rules >= 8
-    }
-
     /// Returns true if conditions of machines that last are recorded until their end is reported (since rules 8).
     pub(crate) fn records_conditions(&self) -> bool {
         self.rules >= 8

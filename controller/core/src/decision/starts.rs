@@ -130,10 +130,18 @@ impl DecisionContext<'_> {
         })
     }
 
-    /// Answers a failure that came back after all retries, if its class is about what a node has: a file, a package, a
-    /// permission. If the ranks of one node alone report it, that node is not used for the job and the job moves on; on a
-    /// second node, or without another one, it stops. Returns `None` for other failures.
-    pub(crate) fn answer_lack(&mut self, name: &JobId, concluded: &ConcludedDraft) -> Option<RecoveryDecision> {
+    /// Answers a failure by something that one node lacks and others have: the job leaves that node, or stops if no other
+    /// node is free. Returns `None` for other failures.
+    ///
+    /// A verdict that blames the node for a file has found the same program on other nodes. Otherwise the failure must have
+    /// come back after all retries, which `is_repeated` states, and the ranks of that node alone report it; on a second
+    /// node it lies in the program, and the job stops.
+    pub(crate) fn answer_lack(
+        &mut self,
+        name: &JobId,
+        concluded: &ConcludedDraft,
+        is_repeated: bool,
+    ) -> Option<RecoveryDecision> {
         let job = self
             .state
             .jobs
@@ -141,14 +149,10 @@ impl DecisionContext<'_> {
             .filter(|_| self.state.leaves_lacking_nodes())?;
         let verdict = &concluded.verdict;
         let node = verdict.blamed.node().filter(|node| job.nodes().contains(node))?.clone();
-        let of_class = concluded
-            .findings
-            .iter()
-            .filter(|finding| finding.class == verdict.class);
-        let is_alone = of_class
-            .filter_map(|finding| finding.entity.node())
-            .all(|other| *other == node);
-        if !LACKS.contains(&verdict.class.as_str()) || !is_alone || job.nodes().len() < 2 {
+        let is_of_node = matches!(verdict.blamed, Entity::Node { .. });
+        let is_compared = is_of_node && verdict.class.as_str() == classes::FILE_NOT_FOUND;
+        let is_known = is_compared || is_repeated && is_reported_by(&node, job, concluded);
+        if !is_known {
             return None;
         }
         let others: BTreeSet<NodeId> = job.nodes().iter().filter(|other| **other != node).cloned().collect();
@@ -156,7 +160,13 @@ impl DecisionContext<'_> {
         tried.insert(node.clone());
         let has_room = self.has_room_without(name, job, &tried);
         let headline = &concluded.headline;
-        if tried.len() >= NODES_TRIED {
+        let (what, comparison) = if is_compared {
+            (format!("it lacks on {node}"), "other nodes have it".to_owned())
+        } else {
+            let comparison = format!("the ranks on {} did not report it", names(&others));
+            (format!("the same failure came back on {node}"), comparison)
+        };
+        if !is_compared && tried.len() >= NODES_TRIED {
             return Some(RecoveryDecision::Stop(format!(
                 "{headline}; the same failure came back on each of the {} nodes that were tried ({}), so it is not \
                  retried again",
@@ -166,52 +176,17 @@ impl DecisionContext<'_> {
         }
         if !has_room {
             return Some(RecoveryDecision::Stop(format!(
-                "{headline}; the same failure came back on {node}, the ranks on {} did not report it, and no other node \
-                 is free, so it is not retried again",
-                names(&others)
+                "{headline}; {what}, {comparison}, and no other node is free, so it is not retried again"
             )));
         }
         self.announce(format!(
-            "job {name} is not placed on {node} again: {} came back there, and the ranks on {} did not report it",
-            verdict.class,
-            names(&others)
+            "job {name} is not placed on {node} again: {}; {what}, and {comparison}",
+            verdict.class
         ));
         let job = self.state.jobs.get_mut(name)?;
         job.refused.insert(node.clone());
         job.starts.lacks(&node);
         Some(RecoveryDecision::Restart)
-    }
-
-    /// Answers a failure by a node that lacks the program of a job while other nodes have it: the job is restarted without
-    /// the node. Returns the reason to stop it if no other node is free, and `None` for any other failure.
-    pub(crate) fn leave_node_without_program(
-        &mut self,
-        name: &JobId,
-        concluded: &ConcludedDraft,
-    ) -> Option<Result<(), String>> {
-        let verdict = &concluded.verdict;
-        let node = match &verdict.blamed {
-            Entity::Node { node } if verdict.class.as_str() == classes::FILE_NOT_FOUND => node.clone(),
-            _ => return None,
-        };
-        let job = self.state.jobs.get(name)?;
-        if !self.state.leaves_nodes_without_program() || !job.nodes().contains(&node) {
-            return None;
-        }
-        let failed = BTreeSet::from([node.clone()]);
-        if !self.has_room_without(name, job, &failed) {
-            return Some(Err(format!(
-                "{}; node {node} lacks the file, and too few other nodes are free, so it is not tried again",
-                concluded.headline
-            )));
-        }
-        let job = self.state.jobs.get_mut(name)?;
-        job.refused.insert(node.clone());
-        job.starts.refuse(&failed);
-        self.announce(format!(
-            "job {name} is not placed on {node} again: its program lacks there, and other nodes have it"
-        ));
-        Some(Ok(()))
     }
 
     /// Places a job that would be stopped once more on nodes on which its ranks did not start: what was wrong there may be
@@ -230,7 +205,7 @@ impl DecisionContext<'_> {
             return false;
         }
         self.announce(format!(
-            "job {name} is placed on {} once more, where its ranks did not start",
+            "job {name} is placed on {} once more, where its ranks did not start or failed alone",
             names(&nodes)
         ));
         self.place(name, None, Vec::new());
@@ -248,6 +223,15 @@ impl DecisionContext<'_> {
             .choose(job.nodes(), &taken, job.spec.ranks_per_node, least);
         nodes.len() >= least
     }
+}
+
+/// Returns true if the class of a failure is about what a node has (a file, a package, a permission), and only the ranks of
+/// this node among several report it.
+fn is_reported_by(node: &NodeId, job: &Job, concluded: &ConcludedDraft) -> bool {
+    let class = &concluded.verdict.class;
+    let of_class = concluded.findings.iter().filter(|finding| finding.class == *class);
+    let mut reporters = of_class.filter_map(|finding| finding.entity.node());
+    LACKS.contains(&class.as_str()) && job.nodes().len() >= 2 && reporters.all(|other| other == node)
 }
 
 /// Returns the reasons why nodes are not used for a job, to follow the number of free nodes.
