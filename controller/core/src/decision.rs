@@ -5,6 +5,7 @@ mod adopt;
 mod agent_returns;
 mod budget;
 mod conditions;
+mod cordon_reasons;
 mod drain;
 mod ended_ranks;
 mod evidence;

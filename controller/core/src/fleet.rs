@@ -213,6 +213,16 @@ impl Fleet {
         cordon.reason = reasons.join(CORDON_REASON_END);
     }
 
+    /// Puts a reason behind those of an existing cordon, unless there are [`CORDON_REASONS_MAX`].
+    pub(crate) fn append_cordon_reason(&mut self, node: &NodeId, reason: &str) {
+        let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) else {
+            return;
+        };
+        if cordon.reason.split(CORDON_REASON_END).count() < CORDON_REASONS_MAX {
+            cordon.reason = format!("{}{CORDON_REASON_END}{reason}", cordon.reason);
+        }
+    }
+
     /// `(Healthy | Cordoned) => Lost`.
     pub fn lose(&mut self, at: Timestamp, node: &NodeId) {
         self.away.remove(node);

@@ -217,7 +217,7 @@ impl DecisionContext<'_> {
     }
 
     /// Returns the words that mark a case as a drill; empty for a real one, and under older rules.
-    fn drill_marker(&self, id: CaseId) -> &'static str {
+    pub(crate) fn drill_marker(&self, id: CaseId) -> &'static str {
         let case = self
             .state
             .cases
@@ -494,6 +494,7 @@ impl DecisionContext<'_> {
         if let Some(cordon) = &entry.cordon {
             let case = cordon.case;
             return if self.state.names_earlier_cordons() && case != Some(id) {
+                self.add_fault_to_cordon(id, &node, fault);
                 NodeIsolation::Earlier { node, case }
             } else {
                 NodeIsolation::Cordoned(node)
