@@ -513,3 +513,70 @@ fn rg_3_a_generation_that_wrote_to_the_store_is_not_begun_again() {
     assert_eq!(cluster.job()["generation"], 3);
     assert_eq!(cluster.job()["void_shards"], 0);
 }
+
+/// A journal is restored that lacks the newest commits and the newest generation of a job on two nodes: the job starts again
+/// when both have joined, and from the newest commit of its store.
+#[test]
+fn rg_1_a_restored_controller_goes_on_from_the_newest_commit_of_the_store() {
+    let mut cluster = nodes::Cluster::start(2);
+    let dir = cluster.dir.path().to_owned();
+    let state = dir.join("controller");
+    let step_of = |view: &serde_json::Value| view["step"].as_u64();
+    // The controller may still be starting.
+    let job_of = |cluster: &nodes::Cluster| {
+        let ran = rankguard(&["status", "jobs", "--format", "json", "--controller", &cluster.address]);
+        let jobs: serde_json::Value = serde_json::from_str(&ran.stdout).ok()?;
+        Some(jobs[0].clone())
+    };
+    let commit_after = |cluster: &nodes::Cluster, after: Option<u64>| {
+        until("a later commit", nodes::LIMIT, || {
+            nodes::newest(&job_of(cluster)?, |view| step_of(view) > after).and_then(step_of)
+        })
+    };
+    let commit_of = |cluster: &nodes::Cluster, generation: u64| {
+        until(&format!("a commit of generation {generation}"), nodes::LIMIT, || {
+            nodes::newest(&job_of(cluster)?, |view| view["generation"] == generation).map(drop)
+        });
+    };
+    let restart = |cluster: &mut nodes::Cluster| {
+        cluster.controller = nodes::Cluster::controller(&dir, &cluster.address);
+    };
+    let store = cluster.train("2", "20", &[]);
+    let before = commit_after(&cluster, None);
+    cluster.controller.kill();
+    copy_folder(&state, &dir.join("copy"));
+    restart(&mut cluster);
+    commit_after(&cluster, Some(before + 20));
+    // The ranks of generation 2 start from a commit that the copy lacks.
+    let agent = cluster.agents.pop();
+    drop(agent);
+    cluster.agents.push(nodes::Cluster::agent(&dir, &cluster.address, "n2"));
+    commit_of(&cluster, 2);
+    cluster.controller.kill();
+    let committed = fs::read_dir(store.join("train")).expect("the job's folder").flatten();
+    let committed = committed.filter(|folder| folder.path().join("MANIFEST").exists());
+    let newest = committed.filter_map(|folder| folder.file_name().to_str()?.get(..12)?.parse::<u64>().ok());
+    let newest = newest.max().expect("commits");
+    fs::remove_dir_all(&state).expect("removed");
+    copy_folder(&dir.join("copy"), &state);
+    restart(&mut cluster);
+    commit_of(&cluster, 3);
+    let job = cluster.job();
+    assert_eq!(job["generation"], 3, "one restart suffices: {job:#}");
+    let said = fs::read_to_string(dir.join("controller.log")).unwrap_or_default();
+    let wanted = format!("which this journal lacks; the newest is of step {newest}");
+    assert!(said.contains(&wanted), "{wanted}: {said}");
+    let history = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
+    let points = history[0]["progress"].as_array().into_iter().flatten();
+    let steps = points.filter(|point| point["generation"] == 3).filter_map(step_of);
+    assert_eq!(steps.min(), Some(newest + 1), "{before} {history:#}");
+    let shown = rankguard(&["status", "--controller", &cluster.address]).expect(0);
+    assert!(
+        shown
+            .stderr
+            .contains("warning: the history has a gap: the journal was restored from a copy"),
+        "{}",
+        shown.stderr
+    );
+    cluster.cancel();
+}

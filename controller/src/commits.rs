@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rankguard_checkpoint::claim::{NewerCommits, newer_commits};
 use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint::{Store, StoreError, retention};
 use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaDifference, differences};
-use rankguard_core::{ChunkName, DeadAttempts, Event};
-use rankguard_model::{Generation, JobId, Step, with_causes};
+use rankguard_core::{ChunkName, DeadAttempts, Event, UnusableCheckpoint};
+use rankguard_model::{Generation, JobId, ShardSeal, Step, Timestamp, with_causes};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
@@ -60,6 +61,32 @@ enum TaskResult {
     Removed(String, JobId),
 }
 
+/// Parameters of a listing of a job folder.
+#[derive(Debug)]
+pub(crate) struct FolderListing {
+    pub(crate) store: String,
+    pub(crate) job: JobId,
+    /// Generation that acts now.
+    pub(crate) generation: Generation,
+    /// Ended generation of which shards are listed.
+    pub(crate) of: Generation,
+    /// Step of the newest checkpoint of the journal.
+    pub(crate) after: Option<Step>,
+    /// Present time.
+    pub(crate) now: Timestamp,
+}
+
+/// Content of a job folder that the journal may lack.
+#[derive(Debug, Default)]
+struct FolderContent {
+    /// Uncommitted shards of the generation that trained last.
+    seals: Vec<ShardSeal>,
+    /// Newest generation with a folder.
+    newest: Option<Generation>,
+    /// Committed checkpoints after the newest one of the journal.
+    newer: NewerCommits,
+}
+
 /// Parameters of one commit.
 #[derive(Debug)]
 struct CommitTask {
@@ -98,11 +125,11 @@ impl StoreTasks {
         }));
     }
 
-    /// Starts a listing of the shards that an ended generation left in a store for steps later than a given one;
-    /// [`next`](Self::next) returns the result.
-    pub(crate) fn find(&mut self, store: String, job: JobId, generation: Generation, left: (Generation, Option<Step>)) {
+    /// Starts a listing of the shards that an ended generation left in a store for steps later than a given one, and of the
+    /// committed checkpoints of such steps; [`next`](Self::next) returns the result.
+    pub(crate) fn find(&mut self, listing: FolderListing) {
         self.running
-            .spawn(async move { TaskResult::Answered(find(store, job, generation, left).await, None) });
+            .spawn(async move { TaskResult::Answered(find(listing).await, None) });
     }
 
     /// Starts a check of a checkpoint that a node reported as damaged; [`next`](Self::next) returns the result. Nothing
@@ -178,17 +205,26 @@ async fn remove_dead(store: String, job: JobId, dead: DeadAttempts, turn: Arc<St
     TaskResult::Removed(store, job)
 }
 
-async fn find(store: String, job: JobId, generation: Generation, (of, after): (Generation, Option<Step>)) -> Event {
+async fn find(listing: FolderListing) -> Event {
+    let FolderListing {
+        store,
+        job,
+        generation,
+        of,
+        after,
+        now,
+    } = listing;
     let dir = store.clone();
     let whose = job.clone();
     let looked = timeout(
         FIND_DEADLINE,
         spawn_blocking(move || {
             let store = Store::at(dir);
-            Ok((
-                store.uncommitted_shards_of(&whose, of, after)?,
-                store.newest_generation(&whose)?,
-            ))
+            Ok(FolderContent {
+                seals: store.uncommitted_shards_of(&whose, of, after)?,
+                newest: store.newest_generation(&whose)?,
+                newer: newer_commits(&store, &whose, after, now)?,
+            })
         }),
     )
     .await;
@@ -197,15 +233,22 @@ async fn find(store: String, job: JobId, generation: Generation, (of, after): (G
         Ok(Err(problem)) => Err(format!("the thread that looked failed: {problem}")),
         Err(_) => Err(format!("{store} has not answered within {} s", FIND_DEADLINE.as_secs())),
     };
-    let (seals, newest, problem) = match looked {
-        Ok((seals, newest)) => (seals, newest, None),
-        Err(problem) => (Vec::new(), None, Some(problem)),
+    let (content, problem) = match looked {
+        Ok(content) => (content, None),
+        Err(problem) => (FolderContent::default(), Some(problem)),
+    };
+    let unusable = |(id, reason): (CheckpointId, String)| UnusableCheckpoint {
+        step: id.step,
+        generation: id.generation,
+        reason,
     };
     Event::ShardsFound {
         job,
         generation,
-        seals,
-        newest,
+        seals: content.seals,
+        newest: content.newest,
+        committed: content.newer.usable,
+        unusable: content.newer.unusable.into_iter().map(unusable).collect(),
         problem,
     }
 }

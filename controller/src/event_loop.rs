@@ -26,7 +26,7 @@ use tracing::{debug, info};
 
 use crate::batch::{BatchEntry, DeferredReply, EventBatch};
 use crate::clock::MonotonicClock;
-use crate::commits::StoreTasks;
+use crate::commits::{FolderListing, StoreTasks};
 use crate::error::ControllerError;
 use crate::health::{HEARTBEAT, HealthView, SharedHealth, StateCounts};
 use crate::inbound::COMMIT_BYTES_MAX;
@@ -244,7 +244,13 @@ impl EventLoop {
                 intake.event(Event::ControllerStarted, DeferredReply::Nothing);
                 if let Some(life) = self.life {
                     let position = self.keeper.entries();
-                    intake.event(Event::LifeBegan { life, position }, DeferredReply::Nothing);
+                    let newest_at = (position > 0).then_some(self.last);
+                    let began = Event::LifeBegan {
+                        life,
+                        position,
+                        newest_at,
+                    };
+                    intake.event(began, DeferredReply::Nothing);
                 }
                 if intake.state.rules() < RULES {
                     intake.event(Event::RulesAdopted { rules: RULES }, DeferredReply::Nothing);
@@ -545,7 +551,17 @@ impl EventLoop {
                 generation,
                 of,
                 after,
-            } => self.commits.find(store, job, generation, (of, after)),
+            } => {
+                let now = self.now();
+                self.commits.find(FolderListing {
+                    store,
+                    job,
+                    generation,
+                    of,
+                    after,
+                    now,
+                });
+            }
             Action::CheckCheckpoint { store, job, id, chunk } => self.commits.check(store, job, id, chunk),
             Action::SetTimer { timer, at } => self.timers.set(timer, at),
             Action::Announce { text } => info!("{text}"),

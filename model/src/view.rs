@@ -24,12 +24,41 @@ pub struct StatusView {
     /// it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
+    /// Entries that the journal lacks because it was restored from a copy, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub journal_gaps: Vec<JournalGap>,
     /// Runs of torchrun with the back end `rankguard`, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub torchruns: Vec<TorchrunView>,
     /// Receivers of notifications, in the order of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<ReceiverView>,
+}
+
+impl StatusView {
+    /// Returns the runs of torchrun with workers on a node.
+    pub fn torchruns_on(&self, node: &NodeId) -> Vec<&str> {
+        let works = |member: &TorchrunMemberView| {
+            let has_workers = matches!(
+                member.state,
+                TorchrunMemberState::Running | TorchrunMemberState::Stopping
+            );
+            has_workers && member.node == *node
+        };
+        let runs = self.torchruns.iter().filter(|run| run.members.iter().any(works));
+        runs.map(|run| run.run.as_str()).collect()
+    }
+}
+
+/// Entries that a journal lacks because it was restored from a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalGap {
+    /// Time at which the gap was found.
+    pub found_at: Timestamp,
+    /// Node of the agent that knows a missing entry.
+    pub node: NodeId,
+    /// Extent of the gap, as far as it is known.
+    pub what: String,
 }
 
 /// View of a receiver of notifications. Counts begin with the start of the controller.

@@ -263,6 +263,8 @@ impl SimulatedWorld {
                     generation,
                     seals: self.images.in_store(of, after),
                     newest: None,
+                    committed: Vec::new(),
+                    unusable: Vec::new(),
                     problem: None,
                 };
                 self.later(delay, WorldEvent::Told(event));

@@ -3,7 +3,8 @@
 use serde::{Serialize, Serializer};
 
 use rankguard_model::{
-    Case, CaseState, JobState, NodeState, NodeView, Role, Severity, TorchrunMemberState, TorchrunState, TorchrunView,
+    Case, CaseState, JobState, JournalGap, NodeState, NodeView, Role, Severity, TorchrunMemberState, TorchrunState,
+    TorchrunView,
 };
 
 pub fn job_state(state: JobState) -> &'static str {
@@ -128,6 +129,14 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
 /// Formats a value of a table or CSV cell; `None` gives an empty text.
 pub fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Formats entries that a restored journal lacks.
+pub fn journal_gap(gap: &JournalGap) -> String {
+    format!(
+        "the history has a gap: {} (found at {}); what happened in it is in no case, job, report or cordon",
+        gap.what, gap.found_at
+    )
 }
 
 /// Formats a number with its noun: `1 rank`, `3 ranks`, `2 indexes`, `2 copies`.

@@ -229,6 +229,7 @@ mod tests {
             jobs: Vec::new(),
             open_cases: Vec::new(),
             degraded: None,
+            journal_gaps: Vec::new(),
             torchruns: Vec::new(),
             receivers: Vec::new(),
             at: sample::at(0),

@@ -36,6 +36,9 @@ pub(super) fn pages(input: &ReportInput) -> Vec<ReportPage> {
     let status = &input.status;
     let start = start(input);
     let mut top = summary::tiles(input);
+    for gap in &status.journal_gaps {
+        let _ = write!(top, "<p>{}</p>", escape(display_text::journal_gap(gap)));
+    }
     top.push_str(&job_sections(input));
     let bottom = torchruns::section(status) + &nodes(status);
     let chunks = chunks(

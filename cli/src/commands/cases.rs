@@ -123,6 +123,9 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, C
             let (cases, status) = args.asked.cases(common)?;
             args.filter.check(&cases, status.as_ref())?;
             print(&args, cases);
+            if let Some(status) = &status {
+                super::status::note_journal_gaps(status);
+            }
         }
         CasesAction::Show(args) => show(&args, common)?,
         CasesAction::Ack(args) => note(args, NoteKind::Acknowledgement, common)?,

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rankguard_model::{JobState, JobView, NodeView, StatusView, TorchrunMemberState, TorchrunView};
+use rankguard_model::{JobId, JobState, JobView, JournalGap, NodeView, StatusView, TorchrunMemberState, TorchrunView};
 use serde::Serialize;
 
 use super::run::checkpoint_news::later_commit;
@@ -163,9 +163,30 @@ fn print(args: &StatusArgs, mut status: StatusView) {
         ));
     }
     print_parts(args, &status);
+    note_journal_gaps(&status);
     note_receivers(&status);
-    if over > 0 && matches!(args.what, StatusPart::All | StatusPart::Jobs) {
-        out::note(&format!("{} not shown; --all lists all jobs", count(over, "ended job")));
+    if hidden.jobs > 0 && matches!(args.what, StatusPart::All | StatusPart::Jobs) {
+        out::note(&format!(
+            "{} not shown; --all lists all jobs",
+            count(hidden.jobs, "ended job")
+        ));
+    }
+    if hidden.torchruns > 0 && matches!(args.what, StatusPart::All | StatusPart::Torchruns) {
+        out::note(&format!(
+            "{} of torchrun not shown; --all lists them",
+            count(hidden.torchruns, "ended run")
+        ));
+    }
+}
+
+/// Time for which gaps of the journal are noted, nanoseconds; the report and JSON list older ones as well.
+const GAP_NOTED: i64 = 7 * 86_400 * 1_000_000_000;
+
+/// Prints a note for each gap of the journal that was found in the last week.
+pub(super) fn note_journal_gaps(status: &StatusView) {
+    let is_recent = |gap: &&JournalGap| status.at.0.saturating_sub(gap.found_at.0) < GAP_NOTED;
+    for gap in status.journal_gaps.iter().filter(is_recent) {
+        out::note(&format!("warning: {}", display_text::journal_gap(gap)));
     }
 }
 

@@ -16,6 +16,9 @@ use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
 
 use crate::suspicion::CheckpointSuspicions;
 
+/// Struck-off checkpoints that are recorded; those of the lowest steps are dropped first.
+const STRUCK_OFF_MAX: usize = 64;
+
 /// Attempts with recorded stalls; the oldest is dropped first.
 const STALLS_MAX: usize = 8;
 
@@ -77,6 +80,16 @@ pub struct JobCheckpoints {
     /// Reports of nodes against committed checkpoints.
     #[serde(default, skip_serializing_if = "CheckpointSuspicions::is_empty")]
     pub suspicions: CheckpointSuspicions,
+    /// First generation of this attempt of the run; 0 without a claim, and in older journals.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    first: Generation,
+    /// Damaged checkpoints that were removed from the list, and that the store may still have.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    struck_off: BTreeSet<CheckpointId>,
+}
+
+fn is_zero(generation: &Generation) -> bool {
+    *generation == Generation(0)
 }
 
 /// Images of an uncommitted checkpoint that other nodes hold, as copies or in a parity.
@@ -91,6 +104,7 @@ impl JobCheckpoints {
     /// metric are kept if the best are to be kept.
     pub fn claimed(&mut self, claim: &StoreClaim, keeps_inherited: bool) {
         self.run = Some(claim.run.clone());
+        self.first = claim.first;
         self.committed.clone_from(&claim.checkpoints);
         if keeps_inherited {
             self.inherited = claim.checkpoints.iter().map(id_of).collect();
@@ -244,6 +258,44 @@ impl JobCheckpoints {
             is_open && *generation == self.trained && stalls.len() == ranks
         });
         whole.next().map(|((_, step), _)| *step)
+    }
+
+    /// Returns the first generation of this attempt of the run.
+    pub(crate) fn first_generation(&self) -> Generation {
+        self.first.max(Generation(1))
+    }
+
+    /// Returns true if this checkpoint is committed, or was struck off.
+    pub(crate) fn is_known(&self, id: CheckpointId) -> bool {
+        self.has(id.generation, id.step) || self.struck_off.contains(&id)
+    }
+
+    /// Records commits of the store that are newer than all that are listed, and returns their steps. `found` is sorted, with
+    /// one checkpoint for each step.
+    pub(crate) fn add_from_store(
+        &mut self,
+        at: Timestamp,
+        found: &[CheckpointView],
+        keeps_inherited: bool,
+        stay: &[CheckpointId],
+    ) -> Vec<Step> {
+        let mut added = Vec::new();
+        for view in found {
+            let id = id_of(view);
+            let is_newer = self.newest().is_none_or(|newest| view.step > newest.step);
+            if !is_newer || self.is_known(id) {
+                continue;
+            }
+            self.committed(at, view.generation, view.step, stay);
+            if let Some(listed) = self.committed.iter_mut().find(|listed| id_of(listed) == id) {
+                listed.clone_from(view);
+                added.push(view.step);
+            }
+            if keeps_inherited {
+                self.inherited.insert(id);
+            }
+        }
+        added
     }
 
     /// Returns true if this checkpoint is committed.
@@ -470,7 +522,12 @@ impl JobCheckpoints {
 
     /// Removes a damaged checkpoint, so that no rank starts from it again. Returns true if it was listed.
     pub fn distrust(&mut self, generation: Generation, step: Step) -> bool {
-        self.suspicions.clear(CheckpointId { step, generation });
+        let id = CheckpointId { step, generation };
+        self.suspicions.clear(id);
+        self.struck_off.insert(id);
+        if self.struck_off.len() > STRUCK_OFF_MAX {
+            self.struck_off.pop_first();
+        }
         let before = self.committed.len();
         self.committed
             .retain(|known| (known.generation, known.step) != (generation, step));

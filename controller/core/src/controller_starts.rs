@@ -1,20 +1,39 @@
 //! Starts of controllers on one journal, and their comparison with the journal marks that agents report.
 
-use rankguard_model::JournalMark;
+use rankguard_model::{JournalGap, JournalMark, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Starts that are recorded; the oldest are dropped first, and marks of dropped ones count as known.
 const LIVES_MAX: usize = 256;
 /// Announced starts of other journals; the oldest are dropped first.
 const ANNOUNCED_MAX: usize = 64;
+/// Gaps of the journal that are listed; the oldest are dropped first.
+const GAPS_MAX: usize = 16;
 
 /// Start of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct ControllerStart {
+pub(crate) struct ControllerStart {
     /// Random id, never 0.
     id: u64,
     /// Entries that the journal had at the start.
     from: u64,
+    /// Time of the start; absent in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
+    /// Time of the newest entry before the start; absent in a new journal, and in older ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    newest_at: Option<Timestamp>,
+}
+
+impl ControllerStart {
+    pub(crate) fn new(id: u64, from: u64, at: Timestamp, newest_at: Option<Timestamp>) -> Self {
+        Self {
+            id,
+            from,
+            at: newest_at.is_some().then_some(at),
+            newest_at,
+        }
+    }
 }
 
 /// Controller starts on one journal.
@@ -25,6 +44,9 @@ pub struct ControllerStarts {
     lives: Vec<ControllerStart>,
     has_forgotten: bool,
     announced: Vec<u64>,
+    /// Entries that the journal was found to lack, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<JournalGap>,
 }
 
 /// Difference between this journal and the one that an agent knows.
@@ -38,16 +60,34 @@ pub enum JournalLoss {
 }
 
 impl ControllerStarts {
-    /// Records a controller start on a journal with `from` entries.
-    pub(crate) fn begin(&mut self, id: u64, from: u64) {
+    /// Records a controller start.
+    pub(crate) fn begin(&mut self, start: ControllerStart) {
         if self.journal == 0 {
-            self.journal = id;
+            self.journal = start.id;
         }
         if self.lives.len() >= LIVES_MAX {
             self.lives.remove(0);
             self.has_forgotten = true;
         }
-        self.lives.push(ControllerStart { id, from });
+        self.lives.push(start);
+    }
+
+    /// Returns the time of the newest entry before the current start, and the time of the start.
+    pub(crate) fn current_period(&self) -> Option<(Timestamp, Timestamp)> {
+        let start = self.lives.last()?;
+        start.newest_at.zip(start.at)
+    }
+
+    /// Returns the entries that the journal was found to lack, oldest first.
+    pub fn gaps(&self) -> &[JournalGap] {
+        &self.gaps
+    }
+
+    pub(crate) fn note_gap(&mut self, gap: JournalGap) {
+        if self.gaps.len() >= GAPS_MAX {
+            self.gaps.remove(0);
+        }
+        self.gaps.push(gap);
     }
 
     /// Returns the id of the current start; 0 before the first.
@@ -104,7 +144,8 @@ mod tests {
 
     fn check(lives: &[(u64, u64)], mark: (u64, u64, u64), expect: Option<JournalLoss>) {
         let mut known = ControllerStarts::default();
-        lives.iter().for_each(|(id, from)| known.begin(*id, *from));
+        let start = |id: u64, from: u64| ControllerStart::new(id, from, Timestamp(0), None);
+        lives.iter().for_each(|(id, from)| known.begin(start(*id, *from)));
         let (journal, life, position) = mark;
         let mark = JournalMark {
             journal,
@@ -132,7 +173,7 @@ mod tests {
     fn lives_that_were_forgotten_are_not_taken_for_a_loss() {
         let mut known = ControllerStarts::default();
         for life in 1..=LIVES_MAX as u64 + 10 {
-            known.begin(life, life * 10);
+            known.begin(ControllerStart::new(life, life * 10, Timestamp(0), None));
         }
         let mark = |life, position| JournalMark {
             journal: 1,

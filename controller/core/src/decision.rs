@@ -30,6 +30,7 @@ mod risk;
 mod runs;
 mod sessions;
 mod starts;
+mod store_commits;
 mod stragglers;
 mod suspects;
 mod waiting_ranks;
@@ -46,6 +47,7 @@ use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{AgentOrder, CheckpointPolicy, JobId, NodeId, Rank, RetainedSet, Timestamp};
 pub use refusals::RefusedEvidence;
 
+use crate::controller_starts::ControllerStart;
 use crate::{Action, DecisionState, Event, Job, StampedEvent};
 
 /// Grace period between SIGTERM and SIGKILL when a job is stopped.
@@ -78,7 +80,14 @@ impl DecisionContext<'_> {
                 self.resume();
                 self.resume_checks();
             }
-            Event::LifeBegan { life, position } => self.state.lives.begin(*life, *position),
+            Event::LifeBegan {
+                life,
+                position,
+                newest_at,
+            } => {
+                let start = ControllerStart::new(*life, *position, self.at, *newest_at);
+                self.state.lives.begin(start);
+            }
             Event::JournalDiffers { node, mark } => self.journal_differs(node, mark),
             Event::NodeJoined { info } => self.node_joined(info),
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
@@ -154,9 +163,12 @@ impl DecisionContext<'_> {
                 generation,
                 seals,
                 newest,
+                committed,
+                unusable,
                 problem,
             } => {
                 if !self.begins_above_store(job, *generation, *newest) {
+                    self.take_store_commits(job, *generation, committed, unusable);
                     self.shards_found(job, *generation, seals, problem.as_deref());
                 }
             }

@@ -3,8 +3,8 @@
 use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
-    CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, StoreClaim,
-    Timestamp,
+    CaseId, CaseNote, CheckpointView, Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal,
+    Step, StoreClaim, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,9 @@ pub enum Event {
         life: u64,
         /// Entries that the journal had before.
         position: u64,
+        /// Time of the newest of these entries; absent in a new journal, and in older ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        newest_at: Option<Timestamp>,
     },
     /// An agent knows journal entries that this journal lacks: it was restored from a copy, or is another journal.
     JournalDiffers {
@@ -103,6 +106,12 @@ pub enum Event {
         /// Newest generation that wrote to the folder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         newest: Option<Generation>,
+        /// Committed checkpoints that are newer than those of the journal, oldest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        committed: Vec<CheckpointView>,
+        /// Newer committed checkpoints that cannot be used, newest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unusable: Vec<UnusableCheckpoint>,
         /// Cause of an incomplete listing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
@@ -141,6 +150,16 @@ pub enum Event {
         /// New settings; [`crate::Policy::rules`] and [`crate::Policy::replay_only`] remain those of the journal.
         policy: Box<crate::Policy>,
     },
+}
+
+/// Committed checkpoint of a store that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnusableCheckpoint {
+    pub step: Step,
+    /// Generation that wrote it.
+    pub generation: Generation,
+    /// Problem of its files.
+    pub reason: String,
 }
 
 /// Result of the controller's own read of a checkpoint that was reported as damaged.

@@ -61,7 +61,7 @@ pub use checkpoints::{DeadAttempts, JobCheckpoints};
 pub use controller_starts::{ControllerStarts, JournalLoss};
 pub use cordon_budget::CordonBudget;
 pub use decision::{AdoptionStage, PreflightResults, RefusedEvidence, SilentRanks, scope_of, step};
-pub use event::{CheckFinding, Event, StampedEvent, TimerKey};
+pub use event::{CheckFinding, Event, StampedEvent, TimerKey, UnusableCheckpoint};
 pub use fence::FenceRequest;
 pub use fleet::{AgentFarewell, Fleet, Node};
 pub use floors::GenerationFloors;

@@ -335,6 +335,32 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a silent rank that a signal stopped is named, and blamed before others (since rules 8).
+    pub(crate) fn names_stopped_ranks(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if attempts at checkpoints that a stopped job leaves uncommitted count as void (since rules 8).
+    pub(crate) fn counts_ended_attempts(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if commits in the store that the journal lacks are recorded before ranks start (since rules 8).
+    pub(crate) fn learns_commits(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if a job is not placed on fewer nodes than it takes before the known nodes have joined a controller that
+    /// has started, or count as lost (since rules 8).
+    pub(crate) fn awaits_joins(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if exits of ranks of a generation that a node knows as an earlier one are not awaited (since rules 8).
+    pub(crate) fn drops_overtaken_exits(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if an attempt that cannot use its start checkpoint names the one from which it goes on instead (since
     /// rules 8).
     pub(crate) fn replaces_starts(&self) -> bool {

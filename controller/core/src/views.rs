@@ -34,6 +34,7 @@ impl DecisionState {
                 .map(|case| case.id)
                 .collect(),
             degraded: None,
+            journal_gaps: self.lives.gaps().to_vec(),
             torchruns: Vec::new(),
             receivers: Vec::new(),
         }
@@ -436,6 +437,15 @@ fn start_after_failure(job: &Job) -> Option<String> {
     ))
 }
 
+/// Returns why a generation without a failure before it was begun, until it reports a step; `None` for the first one.
+fn start_reason(job: &Job) -> Option<String> {
+    let plan = job
+        .plan()
+        .filter(|plan| plan.case.is_none() && !plan.reasons.is_empty())?;
+    let is_new = job.is_between_generations() || job.generation_step().is_none();
+    is_new.then(|| plan.reasons.join("; "))
+}
+
 /// Returns the reason of a job's phase.
 fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -> Option<String> {
     match job.phase() {
@@ -445,13 +455,20 @@ fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         JobPhase::Starting if job.activity.restore_wait.is_some() => restore_wait_reason(job),
-        JobPhase::Starting if job.case().is_none() => quiet_start(job),
-        JobPhase::Running => job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job)),
+        JobPhase::Starting if job.case().is_none() => {
+            let reasons: Vec<String> = start_reason(job).into_iter().chain(quiet_start(job)).collect();
+            (!reasons.is_empty()).then(|| reasons.join("; "))
+        }
+        JobPhase::Running => {
+            let wait = job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job));
+            let reasons: Vec<String> = wait.into_iter().chain(job.hang.stopped_text()).collect();
+            (!reasons.is_empty()).then(|| reasons.join("; "))
+        }
         JobPhase::Starting => job
             .hang
             .restart_wait_reason(hang_ms)
             .or_else(|| start_after_failure(job)),
-        _ => job.hang.restart_wait_reason(hang_ms),
+        JobPhase::Fencing { .. } | JobPhase::Adopting { .. } | JobPhase::Launching { .. } => start_reason(job),
     }
 }
 
@@ -503,10 +520,14 @@ fn store_wait_reason(job: &Job) -> Option<String> {
 
 /// Returns the reason why a job waits, and names its ranks that run meanwhile.
 fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
-    let runs =
-        |(rank, node): (rankguard_model::Rank, NodeId)| (job.is_alive(rank) && fleet.is_live(&node)).then_some(node);
+    // What runs on a node that has not joined since the controller started is not known.
+    let answers = |node: &NodeId| {
+        let node = fleet.get(node).filter(|node| node.lost_since.is_none());
+        node.is_some_and(|node| node.unjoined_since.is_none())
+    };
+    let runs = |(rank, node): (rankguard_model::Rank, NodeId)| (job.is_alive(rank) && answers(&node)).then_some(node);
     let nodes: Vec<NodeId> = job.places().into_iter().filter_map(runs).collect();
-    let may_run = |(rank, node): &(rankguard_model::Rank, NodeId)| job.is_alive(*rank) && !fleet.is_live(node);
+    let may_run = |(rank, node): &(rankguard_model::Rank, NodeId)| job.is_alive(*rank) && !answers(node);
     let silent: BTreeSet<NodeId> = job.places().into_iter().filter(may_run).map(|(_, node)| node).collect();
     let silent: Vec<&str> = silent.iter().map(NodeId::as_str).collect();
     let silent = match silent.as_slice() {

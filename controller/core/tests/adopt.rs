@@ -69,6 +69,8 @@ fn found(cluster: &mut Cluster, seals: Vec<ShardSeal>) {
         generation: cluster.generation(),
         seals,
         newest: None,
+        committed: Vec::new(),
+        unusable: Vec::new(),
         problem: None,
     });
 }
@@ -205,6 +207,8 @@ fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
             generation: Generation(2),
             seals: vec![seal(6, 50), seal(7, 50)],
             newest: None,
+            committed: Vec::new(),
+            unusable: Vec::new(),
             problem: None,
         });
         assert!(cluster.manifests.is_empty());

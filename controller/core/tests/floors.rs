@@ -12,7 +12,11 @@ use rankguard_model::{
 /// Creates a controller with a journal begun in life 7 and the job in generation 1.
 fn running() -> Cluster {
     let mut cluster = Cluster::new(Policy::default());
-    cluster.tell(Event::LifeBegan { life: 7, position: 0 });
+    cluster.tell(Event::LifeBegan {
+        life: 7,
+        position: 0,
+        newest_at: None,
+    });
     cluster.submit(4);
     cluster.obey();
     cluster.obey();
@@ -159,7 +163,11 @@ fn ranks_whose_start_was_reported_to_a_lost_journal_count_as_started() {
 #[test]
 fn ranks_that_ended_in_a_lost_part_of_the_journal_are_started_again() {
     let mut cluster = running();
-    cluster.tell(Event::LifeBegan { life: 8, position: 10 });
+    cluster.tell(Event::LifeBegan {
+        life: 8,
+        position: 10,
+        newest_at: None,
+    });
     let mark = |position| JournalMark {
         journal: 7,
         life: 7,
@@ -178,7 +186,11 @@ fn ranks_that_ended_in_a_lost_part_of_the_journal_are_started_again() {
 #[test]
 fn a_restored_journal_is_announced_once() {
     let mut cluster = running();
-    cluster.tell(Event::LifeBegan { life: 8, position: 10 });
+    cluster.tell(Event::LifeBegan {
+        life: 8,
+        position: 10,
+        newest_at: None,
+    });
     for number in 0..4 {
         let mark = JournalMark {
             journal: 7,
@@ -234,6 +246,8 @@ fn a_number_that_has_written_to_the_store_is_not_used_again() {
             generation,
             seals: Vec::new(),
             newest: Some(Generation(newest)),
+            committed: Vec::new(),
+            unusable: Vec::new(),
             problem: None,
         });
     };

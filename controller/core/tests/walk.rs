@@ -619,7 +619,11 @@ fn with_foreign_ranks(cluster: &Cluster, life: u64) -> NodeInfo {
 #[test]
 fn rg_5_ranks_of_another_journal_run_on_and_are_shown() {
     let mut cluster = Cluster::new(policy());
-    cluster.tell(Event::LifeBegan { life: 7, position: 1 });
+    cluster.tell(Event::LifeBegan {
+        life: 7,
+        position: 1,
+        newest_at: None,
+    });
     let info = with_foreign_ranks(&cluster, 3);
     cluster.tell(Event::NodeJoined { info });
     assert_eq!(cluster.orders, []);
@@ -686,7 +690,11 @@ fn rg_5_ranks_of_another_journal_run_on_and_are_shown() {
 #[test]
 fn a_node_is_free_when_its_ranks_of_another_journal_have_ended() {
     let mut cluster = Cluster::new(policy());
-    cluster.tell(Event::LifeBegan { life: 7, position: 1 });
+    cluster.tell(Event::LifeBegan {
+        life: 7,
+        position: 1,
+        newest_at: None,
+    });
     let info = with_foreign_ranks(&cluster, 3);
     cluster.tell(Event::NodeJoined { info });
     let old = |cluster: &Cluster| {
@@ -735,7 +743,11 @@ fn a_node_is_free_when_its_ranks_of_another_journal_have_ended() {
 #[test]
 fn rg_3_ranks_that_this_journal_has_begun_and_forgotten_are_ended() {
     let mut cluster = Cluster::new(policy());
-    cluster.tell(Event::LifeBegan { life: 7, position: 1 });
+    cluster.tell(Event::LifeBegan {
+        life: 7,
+        position: 1,
+        newest_at: None,
+    });
     let info = with_foreign_ranks(&cluster, 7);
     cluster.tell(Event::NodeJoined { info });
     let fence = |(to, order): &(_, AgentOrder)| *to == node(0) && matches!(order, AgentOrder::Fence { .. });
@@ -745,7 +757,11 @@ fn rg_3_ranks_that_this_journal_has_begun_and_forgotten_are_ended() {
 #[test]
 fn a_job_that_is_resumed_replaces_its_ranks_of_another_journal() {
     let mut cluster = Cluster::new(policy());
-    cluster.tell(Event::LifeBegan { life: 7, position: 1 });
+    cluster.tell(Event::LifeBegan {
+        life: 7,
+        position: 1,
+        newest_at: None,
+    });
     let mut info = with_foreign_ranks(&cluster, 3);
     info.running = vec![running("llm", 6, 0)];
     info.history.fences[0].job = job();

@@ -205,8 +205,8 @@ impl JobFollower {
 
     /// Reports the checkpoint that the job resumes from, and another one if that cannot be used.
     fn report_start(&mut self, view: &JobView) {
-        let Some(start) = &view.resumed_from else { return };
-        if self.reported_start.as_ref() != Some(start) {
+        let start = view.resumed_from.as_ref();
+        if let Some(start) = start.filter(|start| self.reported_start.as_ref() != Some(start)) {
             out::note(&format!("job {} resumes from {start}", view.spec.id));
             self.reported_start = Some(start.clone());
         }

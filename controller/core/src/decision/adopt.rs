@@ -2,7 +2,7 @@
 //!
 //! Every reachable old rank has ended and the next ones have not started; complete checkpoints of the last generation
 //! are committed under the authority of the new one (RG-3). The store is listed first, because shards in the store need
-//! no report. If a later step was sealed and is incomplete, the remaining nodes write the shards they hold, nearest
+//! no report; it also shows commits that the journal lacks ([`super::store_commits`]). If a later step was sealed and is incomplete, the remaining nodes write the shards they hold, nearest
 //! source first: images in arenas, copies of other nodes' images, images rebuilt from parity.
 //!
 //! The store is listed again after each source, and only shards found there count. One deadline covers the whole
@@ -45,10 +45,12 @@ impl DecisionContext<'_> {
     /// Begins the adoption after old ranks have ended; launches at once if there is nothing to adopt.
     pub(super) fn adopt(&mut self, name: &JobId, port: u16) {
         let wait = self.state.policy.adopt_ms;
+        let may_have_commits = self.may_have_store_commits(name);
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if wait == 0 || job.spec.checkpoint.is_none() || job.checkpoints.trained() == Generation(0) {
+        let has_trained = job.checkpoints.trained() != Generation(0);
+        if wait == 0 || job.spec.checkpoint.is_none() || !(has_trained || may_have_commits) {
             return self.launch(name, port);
         }
         job.adopt(port);

@@ -23,7 +23,7 @@ const NAMED: usize = 8;
 
 impl DecisionContext<'_> {
     /// Removes ranks that a joining agent no longer runs from the running ranks. A restarted agent reports no exits of
-    /// earlier ranks; any other agent reports them next.
+    /// earlier ranks; any other agent reports them next, unless it has a later generation of the job.
     pub(super) fn take_absent_ranks(&mut self, info: &NodeInfo, is_restarted: bool) {
         if !self.state.follows_ended_ranks() {
             return;
@@ -36,9 +36,13 @@ impl DecisionContext<'_> {
 
     fn take_absent_ranks_of(&mut self, name: &JobId, info: &NodeInfo, is_restarted: bool) {
         let at = self.at;
+        let floor = self.state.floors.of(name);
+        let drops_overtaken = self.state.drops_overtaken_exits();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
+        // A later generation was ordered, so the exits complete nothing; a lost part of the journal may have them.
+        let is_overtaken = drops_overtaken && job.generation() <= floor;
         if !job.is_pending() && !job.has_started() {
             return;
         }
@@ -50,7 +54,7 @@ impl DecisionContext<'_> {
         let mut absent = job.ranks_on(&info.node);
         absent.retain(|rank| job.is_alive(*rank) && !alive.contains(rank));
         for rank in &absent {
-            if is_restarted {
+            if is_restarted || is_overtaken {
                 job.rank_ended(at, *rank);
             } else {
                 job.rank_exit_due(at, *rank);

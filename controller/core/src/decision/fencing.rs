@@ -129,6 +129,9 @@ impl DecisionContext<'_> {
         }
         self.order_fences(node);
         self.watch_fences(node, OVERDUE_WAITS);
+        if self.state.awaits_joins() {
+            self.offer_to_waiting_jobs();
+        }
     }
 
     /// Records a node's answer: ranks of the job below this generation ended, except for the processes in `left`.

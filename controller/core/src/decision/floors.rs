@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_model::{Generation, JobFence, JobId, JournalMark, NodeId, NodeInfo, Rank, RunningRank, restored_spool};
+use rankguard_model::{
+    Generation, JobFence, JobId, JournalGap, JournalMark, NodeId, NodeInfo, Rank, RunningRank, restored_spool,
+};
 
 use super::DecisionContext;
 use crate::job::JobLookup;
@@ -149,6 +151,18 @@ impl DecisionContext<'_> {
         self.place(name, None, vec![reason]);
     }
 
+    /// Returns the reason to replace a generation of a job that a node knows as an earlier one; `None` for another one.
+    pub(super) fn floor_reason(&self, name: &JobId) -> Option<String> {
+        let floor = self.state.floors.of(name);
+        let job = self.state.jobs.get(name).filter(|_| self.state.awaits_joins())?;
+        let is_overtaken = job.plan().is_some() && job.generation() <= floor;
+        is_overtaken.then(|| {
+            format!(
+                "its nodes were ordered generation {floor} by a controller whose journal was restored or replaced since"
+            )
+        })
+    }
+
     /// Moves a job above the generations that have written to its store if its own is not: a lost plan has used that
     /// number. Returns true if it moved.
     pub(super) fn begins_above_store(
@@ -199,7 +213,20 @@ impl DecisionContext<'_> {
             return;
         };
         self.state.lives.announce(mark);
-        self.announce(loss_text(node, mark, loss));
+        let text = loss_text(node, mark, loss);
+        if matches!(loss, JournalLoss::RolledBack(_)) {
+            let period = self.state.lives.current_period();
+            let period = period.map(|(newest, start)| {
+                format!("; the newest entry before the start of the controller at {start} is of {newest}")
+            });
+            let gap = JournalGap {
+                found_at: self.at,
+                node: node.clone(),
+                what: format!("{text}{}", period.unwrap_or_default()),
+            };
+            self.state.lives.note_gap(gap);
+        }
+        self.announce(text);
     }
 }
 

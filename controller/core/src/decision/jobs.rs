@@ -79,11 +79,22 @@ impl DecisionContext<'_> {
         if is_enough && (case.is_none() || has_waited) && self.can_resume(job, &nodes) {
             return self.resume_waiting(name);
         }
+        // A job in a generation of its own runs on, and is placed anew only for a reason that holds meanwhile.
+        let is_waiting = job.is_pending() || job.generation() <= self.state.floors.of(name);
+        let is_smaller = nodes.len() < range.max as usize;
+        if case.is_none() && is_waiting && is_smaller && self.state.awaits_nodes_to_join(job) {
+            return self.wait_for_nodes(name, nodes.len(), gathered);
+        }
         let waited = self.end_planned_wait(name);
         let case = case.or(waited);
         let has_waited = has_waited || waited.is_some();
         let Some((nodes, choice)) = self.nodes_for(name, case, nodes, has_waited) else {
             return;
+        };
+        let reasons = if reasons.is_empty() && case.is_none() {
+            self.floor_reason(name).into_iter().collect()
+        } else {
+            reasons
         };
         let Some(job) = self.state.jobs.live(name) else {
             return;
@@ -165,7 +176,11 @@ impl DecisionContext<'_> {
         };
         let missing = missing_nodes(job, found);
         if job.wait_for_nodes(missing.clone(), gathered) {
-            self.announce(format!("job {name} {missing}"));
+            let job = self.state.jobs.get(name);
+            let missing = job.and_then(|job| self.state.missing_now(job)).unwrap_or(missing);
+            let unjoined = job.and_then(|job| self.state.unjoined_text(job));
+            let unjoined = unjoined.map(|text| format!("; {text}")).unwrap_or_default();
+            self.announce(format!("job {name} {missing}{unjoined}"));
             self.wait_at_most(name, self.state.policy.pending_ms);
             self.offer_freed_nodes(name);
         }

@@ -158,6 +158,20 @@ impl DecisionContext<'_> {
                 self.settle_silent_generation(&name, generation);
             }
         }
+        if unjoined.is_some() && self.state.awaits_joins() {
+            self.offer_to_waiting_jobs();
+        }
+    }
+
+    /// Places the jobs that waited for a node to join or to confirm the end of ranks: it counts as lost, or is late. A verdict
+    /// that is awaited places its job itself.
+    pub(super) fn offer_to_waiting_jobs(&mut self) {
+        for name in self.state.names_by_age() {
+            let is_waiting = self.state.jobs.get(&name).is_some_and(crate::Job::is_pending);
+            if is_waiting && !self.state.cases.is_settling(&name) {
+                self.place(&name, None, Vec::new());
+            }
+        }
     }
 
     /// Repeats the orders for which a job waits on a node. Repeating them is harmless.

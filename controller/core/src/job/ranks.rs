@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_model::{NodeId, ProgressPoint, Rank, Timestamp};
+use rankguard_model::{NodeId, ProgressPoint, Rank, Step, Timestamp};
 
 use super::{Job, JobPhase};
 use crate::Plan;
@@ -107,6 +107,11 @@ impl Job {
             self.record_progress(point);
         }
         is_first
+    }
+
+    /// Records a step that a commit shows and that no rank has reported.
+    pub(crate) fn learn_step(&mut self, step: Step) {
+        self.step = self.step.max(Some(step));
     }
 
     /// Waits no longer for the start of a rank.

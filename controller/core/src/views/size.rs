@@ -7,7 +7,7 @@ use rankguard_model::{NodeId, NodeState, Timestamp};
 
 use crate::counted_nouns::count;
 use crate::decision::missing_nodes;
-use crate::{DecisionState, Job, JobPhase, TimerKey};
+use crate::{DecisionState, Job, JobPhase, Node, TimerKey};
 
 /// Nodes with obstacles, which are named.
 const OBSTACLES_MAX: usize = 4;
@@ -40,7 +40,85 @@ impl DecisionState {
     pub(crate) fn missing_now(&self, job: &Job) -> Option<String> {
         let is_waiting = job.is_pending() && self.frees_waiting_nodes();
         let found = is_waiting.then(|| self.free_nodes(&job.spec.id).len())?;
-        (found < job.spec.nodes.min as usize).then(|| missing_nodes(job, found))
+        if job.planned_wait().is_some() {
+            return Some(missing_nodes(job, found));
+        }
+        if found < job.spec.nodes.min as usize {
+            return Some(missing_nodes(job, found));
+        }
+        let condition = if job.awaits_exits() {
+            "for agents to report how its ranks ended"
+        } else if found < job.spec.nodes.max as usize && self.awaits_nodes_to_join(job) {
+            "for known nodes to join, and to confirm the end of old ranks"
+        } else {
+            return None;
+        };
+        let verb = if found == 1 { "is" } else { "are" };
+        let free = count(u32::try_from(found).unwrap_or(u32::MAX), "free healthy node");
+        let most = job.spec.nodes.max;
+        Some(format!(
+            "waits {condition}: there {verb} {free}, and it takes up to {most}"
+        ))
+    }
+
+    /// Names the nodes that a waiting job could use once they have joined; `None` if there are none.
+    pub(crate) fn unjoined_text(&self, job: &Job) -> Option<String> {
+        let nodes = self.nodes_to_join(job);
+        let (_, since) = nodes.first()?;
+        let names: Vec<&str> = nodes
+            .iter()
+            .take(OBSTACLES_MAX)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let names = names.join(" ");
+        let more = match nodes.len().saturating_sub(OBSTACLES_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let (agents, verb) = if nodes.len() == 1 {
+            ("agent", "has")
+        } else {
+            ("agents", "have")
+        };
+        Some(format!(
+            "the {agents} of {names}{more} {verb} not joined since the controller started at {since}"
+        ))
+    }
+
+    /// Returns true if a job that takes more nodes than are free waits for known nodes that have not joined since the
+    /// controller started, or that end ranks of a generation that this journal lacks. A node that does not join counts as
+    /// lost after the silence limit, and one that does not confirm after the fence limit.
+    pub(crate) fn awaits_nodes_to_join(&self, job: &Job) -> bool {
+        let name = &job.spec.id;
+        let is_overtaken = job.generation() <= self.floors.of(name);
+        let ends_ranks = |(_, node): (&NodeId, &Node)| {
+            let is_accepted = node.lost_since.is_none() && node.cordon.is_none();
+            is_accepted && node.fences.get(name).is_some_and(|request| !request.overdue)
+        };
+        let is_ending = || is_overtaken && self.fleet.iter().any(ends_ranks);
+        self.awaits_joins() && (is_ending() || !self.nodes_to_join(job).is_empty())
+    }
+
+    /// Returns the nodes that a job could use once they have joined the controller that has started, each with the time of
+    /// that start.
+    fn nodes_to_join(&self, job: &Job) -> Vec<(&NodeId, Timestamp)> {
+        let unjoined = self.fleet.nodes_without_session();
+        let mut unjoined = unjoined
+            .filter_map(|(name, _)| Some((name, self.fleet.get(name)?)))
+            .peekable();
+        if unjoined.peek().is_none() {
+            return Vec::new();
+        }
+        let taken = self.nodes_of_other_jobs(&job.spec.id);
+        let fits = |(name, node): &(&NodeId, &Node)| {
+            let is_accepted = node.cordon.is_none() && node.suspected.is_none() && node.foreign.is_empty();
+            let is_open = !taken.contains(*name) && !job.refused.contains(*name);
+            is_accepted && is_open && node.info.slots >= job.spec.ranks_per_node
+        };
+        let fitting = unjoined.filter(fits);
+        fitting
+            .filter_map(|(name, node)| Some((name, node.unjoined_since?)))
+            .collect()
     }
 
     /// Returns why nodes are not free for a waiting job; `None` if each is.
@@ -177,7 +255,9 @@ impl DecisionState {
         if node.state() == NodeState::Fencing {
             return format!("the end of old ranks on {name} is not confirmed");
         }
-        format!("{name} takes no work at present")
+        without_session(name, node)
+            .or_else(|| foreign_ranks(name, node))
+            .unwrap_or_else(|| format!("a fatal fault of the hardware of {name} is being examined"))
     }
 
     /// Returns the time from which the ranks of a job have worked for long enough to grow.
@@ -222,4 +302,27 @@ impl DecisionState {
             (None, None) => format!("it takes in {names} after the next change of its ranks or nodes"),
         }
     }
+}
+
+/// Returns the reason why a node without a session takes no work; `None` if it has one.
+fn without_session(name: &NodeId, node: &Node) -> Option<String> {
+    let unjoined = node
+        .unjoined_since
+        .map(|since| format!("the agent of {name} has not joined since the controller started at {since}"));
+    let ended = || {
+        Some(format!(
+            "the session of the agent of {name} ended at {}",
+            node.session_ended?
+        ))
+    };
+    unjoined.or_else(ended)
+}
+
+/// Returns the reason why a node with ranks of another journal takes no work; `None` if it has none.
+fn foreign_ranks(name: &NodeId, node: &Node) -> Option<String> {
+    let rank = &node.foreign.first()?.rank;
+    Some(format!(
+        "{name} runs ranks of job {}, of which this controller has no record",
+        rank.job
+    ))
 }

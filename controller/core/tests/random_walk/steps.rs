@@ -58,6 +58,7 @@ impl Walk {
             Move::Begin { life } => self.tell(Event::LifeBegan {
                 life: life.into(),
                 position: 0,
+                newest_at: None,
             }),
             Move::Silence { node: number } => {
                 let last_heard = self.now;

@@ -257,6 +257,8 @@ impl Walk {
                 generation,
                 seals,
                 newest: None,
+                committed: Vec::new(),
+                unusable: Vec::new(),
                 problem: None,
             });
         }
