@@ -7,6 +7,7 @@ mod checks;
 mod deployment;
 mod file;
 mod find;
+mod hang;
 mod identity;
 mod key;
 mod keys;

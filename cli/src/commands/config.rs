@@ -50,6 +50,9 @@ pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<CommandExit,
             for note in unknown_variables(std::env::vars_os().map(|(name, _)| name)) {
                 out::note(&note);
             }
+            if let Some(warning) = config.late_hang_warning() {
+                out::note(&warning);
+            }
             if mistakes.is_empty() {
                 out::note("no mistakes found");
             }

@@ -14,7 +14,16 @@ use rankguard_model::{
 
 /// An agent reports a rank as silent for 31 s, with this stack frame.
 fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
-    let fields = [("step", step.to_string()), ("silent_ms", "31000".to_owned())];
+    silent_in(cluster, rank, step, place, "S");
+}
+
+/// The same, of a process in this state of the kernel.
+fn silent_in(cluster: &mut Cluster, rank: u32, step: u64, place: &str, state: &str) {
+    let fields = [
+        ("step", step.to_string()),
+        ("silent_ms", "31000".to_owned()),
+        ("state", state.to_owned()),
+    ];
     let mark = Classification {
         class: ClassId::from("hang-no-error"),
         role: Role::Confirmation,
@@ -282,6 +291,58 @@ fn ranks_that_have_ended_are_not_waited_for_although_another_only_hangs() {
     cluster.wait(Duration::from_secs(10));
     assert_eq!(cluster.cases().len(), 1);
     assert_eq!(cluster.generation(), Generation(2));
+}
+
+const STOPPED: &str = "was stopped by a signal (state T); SIGCONT lets it go on";
+
+/// Rank 3 is stopped in a collective, where all others wait for it.
+#[test]
+fn a_stopped_rank_is_blamed_for_the_hang_of_all() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..8 {
+        let place = if rank == 5 {
+            "read (data.py:3)"
+        } else {
+            "all_reduce (dist.py:7)"
+        };
+        silent_in(&mut cluster, rank, 40, place, if rank == 3 { "T" } else { "S" });
+    }
+    cluster.wait(Duration::from_secs(10));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.blamed.rank(), Some(Rank(3)), "{case:#?}");
+    let wanted = format!("Rank 3 on node-1 {STOPPED}");
+    let reasons: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
+    assert!(reasons.iter().any(|text| text.starts_with(&wanted)), "{reasons:#?}");
+    let shown = why(&cluster).unwrap_or_default();
+    assert!(
+        shown.contains("rank 3 on node-1 has made no step since") && shown.contains(STOPPED),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_stopped_rank_that_stands_alone_is_named_until_it_makes_a_step() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    silent_in(&mut cluster, 5, 40, "read (data.py:3)", "T");
+    for step in 41..341 {
+        cluster.progress(0, step);
+        cluster.wait(Duration::from_secs(1));
+    }
+    let outcome = cluster.cases()[0].outcome.clone().unwrap_or_default();
+    assert!(
+        outcome.contains("rank 5 on node-2 has made no step since") && outcome.ends_with(STOPPED),
+        "{outcome}"
+    );
+    assert!(
+        why(&cluster).unwrap_or_default().ends_with(STOPPED),
+        "{:?}",
+        why(&cluster)
+    );
+    cluster.progress(5, 41);
+    assert_eq!(why(&cluster), None);
 }
 
 /// Rank 5 stands, and rank 0 makes a step each second.

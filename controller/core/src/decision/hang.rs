@@ -24,6 +24,8 @@ pub use silent_ranks::SilentRanks;
 const SIGNATURE: &str = "ranks.stalled";
 /// Signature of the agents' reports of NCCL RAS output; each field `rank N` holds the text for that rank.
 const RAS: &str = "nccl.ras";
+/// State of a process that a signal has stopped, as agents report it.
+const STOPPED: &str = "T";
 /// Prefix of stack lines that are no frames of the main thread.
 const ASIDE: &str = "-- ";
 /// Delay from the first silent rank to the check of all: agents poll once a second and take stacks meanwhile.
@@ -56,6 +58,7 @@ impl DecisionContext<'_> {
             return;
         };
         let at = self.at;
+        let names_stopped = self.state.names_stopped_ranks();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -73,6 +76,7 @@ impl DecisionContext<'_> {
                 .cloned()
                 .collect(),
             is_reported: false,
+            is_stopped: names_stopped && mark.fields.get("state") == Some(STOPPED),
         };
         job.hang.insert(*rank, silent);
         let all = job

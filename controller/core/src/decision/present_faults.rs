@@ -123,6 +123,10 @@ impl DecisionContext<'_> {
         if !self.state.keeps_present_faults() || !self.state.has_present_fault(case) {
             return self.close(id, outcome);
         }
+        let is_hang = case.verdict.class.as_str() == classes::HANG_STALLED_RANKS;
+        let job = self.state.job_of(case).filter(|_| is_hang);
+        let stopped = job.and_then(|job| job.hang.stopped_text());
+        let outcome = stopped.map_or(outcome.clone(), |stopped| format!("{outcome}; {stopped}"));
         match self.state.present_fault_like(case) {
             Some(known) => self.merge(id, known),
             None => self.state.cases.set_present(id, outcome),

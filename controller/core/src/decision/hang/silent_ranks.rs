@@ -7,6 +7,11 @@ use rankguard_diagnosis::{MergedStacks, StallSuspect, merge};
 use rankguard_model::{CaseId, NodeId, Rank, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
+/// Finding about a rank that a signal had stopped.
+const STOPPED_TEXT: &str = "was stopped by a signal (state T); SIGCONT lets it go on";
+/// Stopped ranks that a text names.
+const STOPPED_NAMED: usize = 4;
+
 /// Silent ranks of a generation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SilentRanks {
@@ -34,6 +39,9 @@ pub(super) struct SilentRank {
     /// True if it was reported to diagnosis as a rank that stands while others make steps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_reported: bool,
+    /// True if a signal had stopped its process when its silence was reported.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_stopped: bool,
 }
 
 impl SilentRanks {
@@ -118,7 +126,25 @@ impl SilentRanks {
         merge(&stacks.map(|(rank, silent)| (*rank, silent.frames.clone())).collect())
     }
 
-    /// Returns the ranks that the others most likely wait for: ranks named by NCCL RAS first, then ranks with a stack
+    /// Names the silent ranks that a signal had stopped; `None` if there are none.
+    pub(crate) fn stopped_text(&self) -> Option<String> {
+        let stopped = self.silent.iter().filter(|(_, silent)| silent.is_stopped);
+        let text = |(rank, silent): (&Rank, &SilentRank)| {
+            format!(
+                "rank {rank} on {} has made no step since {} and {STOPPED_TEXT}",
+                silent.node, silent.since
+            )
+        };
+        let named: Vec<String> = stopped.clone().take(STOPPED_NAMED).map(text).collect();
+        let more = match stopped.count().saturating_sub(STOPPED_NAMED) {
+            0 => String::new(),
+            more => format!("; {more} more"),
+        };
+        (!named.is_empty()).then(|| format!("{}{more}", named.join("; ")))
+    }
+
+    /// Returns the ranks that the others most likely wait for: ranks that a signal stopped first, then ranks named by NCCL
+    /// RAS, then ranks with a stack
     /// unlike the others', then ranks behind in steps. `places` holds the nodes of all ranks, because an unresponsive
     /// rank may not have been reported silent.
     pub(super) fn suspects(&self, odd: &BTreeMap<Rank, String>, places: &BTreeMap<Rank, NodeId>) -> Vec<StallSuspect> {
@@ -130,13 +156,22 @@ impl SilentRanks {
             .filter(|rank| behind(rank).is_some())
             .copied()
             .collect();
-        let mut ranks: Vec<Rank> = self.named.keys().chain(odd.keys()).copied().collect();
+        let is_stopped = |rank: &Rank| self.silent.get(rank).is_some_and(|silent| silent.is_stopped);
+        let stopped = self.silent.keys().filter(|rank| is_stopped(rank));
+        let mut ranks: Vec<Rank> = self.named.keys().chain(odd.keys()).chain(stopped).copied().collect();
         if late.len() * 2 < self.silent.len() {
             ranks.extend(late);
         }
         ranks.sort_by_key(|rank| {
             let named = self.named.contains_key(rank);
-            (!named, !odd.contains_key(rank), behind(rank).is_none(), *rank)
+            let is_running = !is_stopped(rank);
+            (
+                is_running,
+                !named,
+                !odd.contains_key(rank),
+                behind(rank).is_none(),
+                *rank,
+            )
         });
         ranks.dedup();
         let suspect = |rank: Rank| {
@@ -146,7 +181,8 @@ impl SilentRanks {
                 .map(|silent| &silent.node)
                 .or(places.get(&rank))?;
             let late = behind(&rank).map(|silent| format!("has completed step {} only", silent.step));
-            let why = [self.named.get(&rank).cloned(), odd.get(&rank).cloned(), late];
+            let stopped = is_stopped(&rank).then(|| STOPPED_TEXT.to_owned());
+            let why = [stopped, self.named.get(&rank).cloned(), odd.get(&rank).cloned(), late];
             Some(StallSuspect {
                 rank,
                 node: node.clone(),
