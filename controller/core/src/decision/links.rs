@@ -3,9 +3,13 @@
 //! A link that goes down ends no rank by itself, and nothing is restarted while all ranks live. The condition ends when the
 //! kernel or the agent reports the link as up.
 
+use std::collections::BTreeSet;
+
 use rankguard_diagnosis::LINK_UP_SIGNATURE;
 use rankguard_faults::classes;
-use rankguard_model::{CaseId, ClassId, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Role, Timestamp};
+use rankguard_model::{
+    Case, CaseId, CaseState, ClassId, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Role, Timestamp,
+};
 
 use super::DecisionContext;
 use crate::limits::ACTIONS_MAX;
@@ -77,10 +81,31 @@ impl DecisionContext<'_> {
                 if was_down && !self.note_link_up(&evidence.entity, evidence.at) && self.state.has_fault_ends() {
                     self.retain_link_up(&evidence.entity, evidence.at);
                 }
-                // A case may blame what several nodes share.
-                let class = ClassId::from(classes::NIC_LINK_DOWN);
-                self.close_past_faults_of_class(&class, &format!("the link was up again at {}", evidence.at));
+                self.close_past_link_faults(&evidence.entity, evidence.at);
             }
+        }
+    }
+
+    /// Ends the cases of links that are no longer down. A case may blame another link, or what several nodes share.
+    fn close_past_link_faults(&mut self, link: &Entity, up_at: Timestamp) {
+        self.close_past_faults_of_entity(link, &format!("the link was up again at {up_at}"));
+        let class = ClassId::from(classes::NIC_LINK_DOWN);
+        self.close_past_faults_of_class(&class, &format!("the link of {link} was up again at {up_at}"));
+    }
+
+    /// Names the links of a case, other than the one that came up, that are down; empty if none is.
+    fn links_still_down(&self, id: CaseId, link: &Entity) -> String {
+        let case = self.state.cases.all().get(&id);
+        let findings = case.into_iter().flat_map(|case| &case.findings);
+        let lost = findings.filter(|finding| finding.class.as_str() == classes::NIC_LINK_DOWN);
+        let others: BTreeSet<String> = lost
+            .filter(|finding| finding.entity != *link && self.state.is_reported_down(&finding.entity))
+            .map(|finding| finding.entity.to_string())
+            .collect();
+        match others.len() {
+            0 => String::new(),
+            1 => format!(", and the link of {} was still down", joined(&others)),
+            _ => format!(", and the links of {} were still down", joined(&others)),
         }
     }
 
@@ -111,17 +136,20 @@ impl DecisionContext<'_> {
         }
     }
 
-    /// Records the return of a link in the newest case that blames it. Returns false if there is none, or if it ended
-    /// before the link went down.
+    /// Records the return of a link in the case with a present fault that blames it, else in the newest one. Returns false if
+    /// there is none, or if it ended before the link went down.
     fn note_link_up(&mut self, link: &Entity, up_at: Timestamp) -> bool {
         let at = self.at;
-        let mut cases = self.state.cases.all().values().rev();
-        let of_link =
-            cases.find(|case| case.verdict.blamed == *link && case.verdict.class.as_str() == classes::NIC_LINK_DOWN);
-        let Some(id) = of_link.map(|case| case.id) else {
+        let is_of_link =
+            |case: &&Case| case.verdict.blamed == *link && case.verdict.class.as_str() == classes::NIC_LINK_DOWN;
+        let cases = || self.state.cases.all().values().rev().filter(is_of_link);
+        // A later case about the same fault was merged into the one with the present fault.
+        let present = cases().find(|case| case.state == CaseState::FaultPresent);
+        let Some(id) = present.or_else(|| cases().next()).map(|case| case.id) else {
             return false;
         };
-        self.note_up(id, format!("the link was up again at {up_at}"), at);
+        let others = self.links_still_down(id, link);
+        self.note_up(id, format!("the link was up again at {up_at}{others}"), at);
         true
     }
 
@@ -136,4 +164,9 @@ impl DecisionContext<'_> {
             case.actions.push(rankguard_model::ReasoningEntry { at, text });
         }
     }
+}
+
+fn joined(names: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.join(" and ")
 }

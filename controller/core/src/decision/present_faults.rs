@@ -72,14 +72,17 @@ impl DecisionState {
 
     /// Returns true if the blamed link, or another one of which the case reports the loss, is down.
     fn is_link_down(&self, case: &Case) -> bool {
-        let is_down = |link: &Entity| {
-            let entry = link.node().and_then(|node| self.fleet.get(node));
-            entry.is_some_and(|entry| entry.links_down.contains_key(&link.to_string()))
-        };
         let class = &case.verdict.class;
         let mut lost = case.findings.iter().filter(|finding| finding.class == *class);
         class.as_str() == classes::NIC_LINK_DOWN
-            && (is_down(&case.verdict.blamed) || lost.any(|finding| is_down(&finding.entity)))
+            && (self.is_reported_down(&case.verdict.blamed)
+                || lost.any(|finding| self.is_reported_down(&finding.entity)))
+    }
+
+    /// Returns true if a link was reported as down, and not as up since.
+    pub(crate) fn is_reported_down(&self, link: &Entity) -> bool {
+        let entry = link.node().and_then(|node| self.fleet.get(node));
+        entry.is_some_and(|entry| entry.links_down.contains_key(&link.to_string()))
     }
 }
 
@@ -183,6 +186,11 @@ impl DecisionContext<'_> {
     /// `FaultPresent => Closed` of the cases that blame a node, or a device of it, with a fault that is no longer present.
     pub(crate) fn close_past_faults_of_node(&mut self, node: &NodeId, how: &str) {
         self.close_past(how, |case| case.verdict.blamed.node() == Some(node));
+    }
+
+    /// `FaultPresent => Closed` of the cases that blame an entity with a fault that is no longer present.
+    pub(crate) fn close_past_faults_of_entity(&mut self, entity: &Entity, how: &str) {
+        self.close_past(how, |case| case.verdict.blamed == *entity);
     }
 
     /// `FaultPresent => Closed` of the cases of a class with a fault that is no longer present.
