@@ -223,6 +223,27 @@ impl JobCheckpoints {
         }
     }
 
+    /// Counts the uncommitted attempts of a job that was stopped as void: no further one is committed.
+    pub(crate) fn end_attempts(&mut self) {
+        let generation = self.trained;
+        for step in self.open_steps(generation) {
+            let images = self.attempts.images(generation, step);
+            let saved = images.map(|images| images.keys().copied().collect::<BTreeSet<Rank>>());
+            let world_size = images.and_then(|images| Some(images.values().next()?.world_size));
+            let ranks = (0..world_size.unwrap_or_default()).map(Rank);
+            let mut missing = ranks.filter(|rank| saved.as_ref().is_some_and(|saved| !saved.contains(rank)));
+            let reason = match missing.next() {
+                Some(rank) => format!("the job was stopped before rank {rank} had saved it"),
+                None => "the job was stopped before it was committed".to_owned(),
+            };
+            // An attempt that a rank has passed is counted already.
+            if !self.passed.remove(&(generation, step)) {
+                self.count_void(generation, step, &reason);
+            }
+            self.attempts.mark_void(generation, step);
+        }
+    }
+
     /// Returns the generation of the ranks that were started last; 0 before the first.
     pub fn trained(&self) -> Generation {
         self.trained

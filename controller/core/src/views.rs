@@ -72,7 +72,7 @@ impl DecisionState {
         let reason = phase_reason(job, &self.fleet, self.policy.hang_ms, missing.as_deref());
         let obstacles = self.size_reason(job, at).or_else(|| self.waiting_obstacles(job));
         let reason = self.settling_reason(job).or(reason);
-        let drain = self.drain_obstacle(job);
+        let drain = self.drain_reason(job);
         let reasons: Vec<String> = reason.into_iter().chain(obstacles).chain(drain).collect();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
-    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, JobState, NodeInfo, ProcessExit,
-    Rank, Role, ShardSeal, Step,
+    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, Generation, JobState, NodeInfo,
+    ProcessExit, Rank, Role, ShardSeal, Step,
 };
 
 fn policy() -> Policy {
@@ -83,6 +83,8 @@ impl Cluster {
                     generation: look.generation,
                     seals: Vec::new(),
                     newest: None,
+                    committed: Vec::new(),
+                    unusable: Vec::new(),
                     problem: None,
                 });
             }
@@ -657,7 +659,9 @@ fn a_job_that_cannot_leave_a_drained_node_for_failed_checkpoints_states_that() {
         reason: "upgrade".to_owned(),
     });
     let reason = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].reason.clone();
-    assert_eq!(reason(&cluster), None);
+    let wanted =
+        "it leaves node-1, which an operator drains, after its next checkpoint, if enough other nodes are free";
+    assert_eq!(reason(&cluster).as_deref(), Some(wanted));
     for step in [60, 70] {
         let reason = "no space left on device".to_owned();
         let step = Step(step);
@@ -667,4 +671,58 @@ fn a_job_that_cannot_leave_a_drained_node_for_failed_checkpoints_states_that() {
                   on device";
     assert_eq!(reason(&cluster).as_deref(), Some(wanted));
     assert!(cluster.job().nodes().contains(&node(1)));
+}
+
+#[test]
+fn the_restart_of_a_drained_job_names_the_drain() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.tell(Event::NodeDrained {
+        node: node(1),
+        reason: "upgrade".to_owned(),
+    });
+    cluster.checkpoint(50);
+    let view = cluster.state.status(cluster.now).jobs.remove(0);
+    assert_eq!((view.state, view.generation), (JobState::Starting, Generation(2)));
+    assert_eq!(view.reason.as_deref(), Some("an operator drains node-1"));
+}
+
+#[test]
+fn a_job_without_checkpoints_states_that_it_stays_on_a_drained_node() {
+    let mut cluster = Cluster::running(policy());
+    cluster.tell(Event::NodeDrained {
+        node: node(1),
+        reason: "upgrade".to_owned(),
+    });
+    let reason = cluster.state.status(cluster.now).jobs[0].reason.clone();
+    let wanted = "an operator drains node-1; the job has no checkpoints and does not move";
+    assert_eq!(reason.as_deref(), Some(wanted));
+}
+
+/// Rank 0 stands, and the others save steps that never become checkpoints.
+#[test]
+fn saves_that_a_stopped_job_leaves_uncommitted_count_as_failed() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(40);
+    for step in (50..=160).step_by(10) {
+        for rank in 1..8 {
+            let seal = ShardSeal {
+                rank: Rank(rank),
+                step: Step(step),
+                world_size: 8,
+                index: "0".repeat(64),
+                bytes: 1,
+                ledger: None,
+                schema: String::new(),
+            };
+            cluster.rank_says(rank, EvidenceBody::ShardDurable { seal }, Vec::new());
+        }
+    }
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
+    let counts = cluster.state.status(cluster.now).jobs[0].checkpoint_counts.clone();
+    assert_eq!((counts.committed, counts.void), (1, 12), "{counts:#?}");
+    let newest = counts.newest_void.expect("counted");
+    assert_eq!(
+        (newest.step, newest.reason.as_str()),
+        (Step(160), "the job was stopped before rank 0 had saved it")
+    );
 }

@@ -495,10 +495,14 @@ impl DecisionContext<'_> {
     /// Stops a job for good.
     pub(crate) fn stop_job(&mut self, name: &JobId, reason: String) {
         let at = self.at;
+        let counts_ended = self.state.counts_ended_attempts();
         let Some(job) = self.state.jobs.live_mut(name) else {
             return;
         };
         job.stop(reason.clone(), at);
+        if counts_ended {
+            job.checkpoints.end_attempts();
+        }
         let generation = job.generation();
         let nodes = job.nodes().to_vec();
         let case = job.case();

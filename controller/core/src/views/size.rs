@@ -153,11 +153,8 @@ impl DecisionState {
         Some(format!("runs on {own} of at most {most} nodes: {why}"))
     }
 
-    /// Returns why a job with ranks on drained nodes stays there although it is called to checkpoint; `None` if checkpoints
-    /// are committed.
-    pub(super) fn drain_obstacle(&self, job: &Job) -> Option<String> {
-        let counts = &job.checkpoints.counts;
-        let void = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0)?;
+    /// Returns what a job with ranks on drained nodes waits for before it leaves them; `None` without such ranks.
+    pub(super) fn drain_reason(&self, job: &Job) -> Option<String> {
         let is_up = matches!(job.phase(), JobPhase::Starting | JobPhase::Running);
         let nodes = job.nodes_with_work();
         let drained = nodes.iter().filter(|node| self.fleet.is_draining(node));
@@ -165,14 +162,21 @@ impl DecisionState {
         if !is_up || names.is_empty() {
             return None;
         }
-        let failed = match counts.void_in_row {
-            1 => "the last one failed".to_owned(),
-            many => format!("the last {many} failed"),
+        let names = names.join(" ");
+        if job.spec.checkpoint.is_none() {
+            return Some(format!(
+                "an operator drains {names}; the job has no checkpoints and does not move"
+            ));
+        }
+        let counts = &job.checkpoints.counts;
+        let failure = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0);
+        let condition = match (failure, counts.void_in_row) {
+            (None, _) => ", if enough other nodes are free".to_owned(),
+            (Some(void), 1) => format!(", and the last one failed: {}", void.reason),
+            (Some(void), many) => format!(", and the last {many} failed: {}", void.reason),
         };
         Some(format!(
-            "it leaves {}, which an operator drains, after its next checkpoint, and {failed}: {}",
-            names.join(" "),
-            void.reason
+            "it leaves {names}, which an operator drains, after its next checkpoint{condition}"
         ))
     }
 
