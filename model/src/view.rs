@@ -174,8 +174,11 @@ pub struct JobView {
     pub passed_over: Vec<String>,
     /// Node and local rank of each rank.
     pub placements: Vec<RankPlacement>,
-    /// Newest reported step.
+    /// Newest step that any generation reported.
     pub step: Option<Step>,
+    /// Newest step that the current generation reported: after a restart it begins behind `step`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation_step: Option<Step>,
     /// Committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointView>,
     /// Newest step that all ranks have sealed and that is not committed yet.
@@ -214,6 +217,13 @@ pub struct JobView {
 }
 
 impl JobView {
+    /// Returns the step at which the job is: the newest one of its generation. A job that is over has the newest of all, and
+    /// so has one of a controller that does not report the other.
+    pub fn current_step(&self) -> Option<Step> {
+        let has_newest = matches!(self.state, JobState::Running | JobState::Finished | JobState::Stopped);
+        self.generation_step.or(self.step.filter(|_| has_newest))
+    }
+
     /// Returns true if a case of the job was opened in this attempt: an earlier job of its name may have left others.
     pub fn is_of_attempt(&self, case: &Case) -> bool {
         case.job.as_ref() == Some(&self.spec.id) && case.opened_at >= self.submitted_at

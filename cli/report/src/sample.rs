@@ -177,6 +177,7 @@ fn digits() -> JobView {
             })
             .collect(),
         step: Some(Step(354)),
+        generation_step: Some(Step(354)),
         checkpoints: (1..17).map(checkpoint).collect(),
         saving: None,
         checkpoint_counts: rankguard_model::CheckpointCounts::default(),
@@ -207,6 +208,7 @@ fn buggy() -> JobView {
         copies_failed: 0,
         copy_reason: None,
         step: Some(Step(13)),
+        generation_step: Some(Step(13)),
         stragglers: Vec::new(),
         unconfirmed: Vec::new(),
         progress: Vec::new(),

@@ -76,7 +76,7 @@ const JOBS: &[TableColumn<JobView>] = &[
     }),
     ("ranks", |job| job.placements.len().to_string()),
     ("generation", |job| job.generation.to_string()),
-    ("step", |job| or_empty(job.step)),
+    ("step", |job| or_empty(job.current_step())),
     ("checkpoint", |job| {
         or_empty(job.checkpoints.last().map(|checkpoint| checkpoint.step))
     }),

@@ -287,6 +287,7 @@ fn foreign_job(
             .max()
             .unwrap_or_default(),
         step: ranks.iter().filter_map(|(_, running)| running.step).max(),
+        generation_step: ranks.iter().filter_map(|(_, running)| running.step).max(),
         placements,
         unconfirmed,
         ..unrecorded_job_view(spec, joined.unwrap_or(at))
@@ -486,6 +487,7 @@ fn job_view(job: &Job, reason: Option<String>) -> JobView {
         resumed_from: job.resumed_from.clone(),
         passed_over: job.passed_over.clone(),
         step: job.step(),
+        generation_step: job.generation_step(),
         checkpoints: job.checkpoints.committed.clone(),
         // Images of a job without a store, which earlier agents took, are never saved.
         saving: job

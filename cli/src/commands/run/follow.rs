@@ -277,10 +277,16 @@ fn drill_marker(case: &Case) -> &'static str {
 /// Formats the newest step with the newest known loss. Progress points are thinned, so the loss may be of an earlier
 /// step, which is then named.
 fn progress_text(view: &JobView) -> String {
-    let Some(step) = view.step else {
+    let Some(step) = view.current_step() else {
         return String::new();
     };
-    let point = view.progress.iter().rev().find(|point| point.loss.is_some());
+    // Points of an earlier generation may be of later steps.
+    let mut points = view
+        .progress
+        .iter()
+        .rev()
+        .filter(|point| point.generation == view.generation);
+    let point = points.find(|point| point.loss.is_some());
     let loss = point.and_then(|point| Some((point.step, point.loss?)));
     match loss {
         Some((of, loss)) if of == step => format!(", step {step}, loss {loss:.4}"),
@@ -317,7 +323,15 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
     // The earlier cases of a cancelled job are not the cause of its end.
     if is_cancellation(reason) {
-        return CliError::failure(what, "`rankguard cases` lists earlier cases").exiting(CommandExit::JobCancelled);
+        let job = &view.spec.id;
+        let hint = match view.checkpoints.last() {
+            Some(newest) => format!(
+                "`rankguard run --resume-from {job}` goes on from its checkpoint of step {}",
+                newest.step
+            ),
+            None => format!("`rankguard cases list --job {job}` lists its cases"),
+        };
+        return CliError::failure(what, hint).exiting(CommandExit::JobCancelled);
     }
     let is_concluded = |case: &&Case| case.job.as_ref() == Some(&view.spec.id) && case.state != CaseState::Open;
     // A failure beside the one that stopped the job has a case of its own.
@@ -395,10 +409,15 @@ mod tests {
         };
         let points = vec![point(7, Some(0.5)), point(8, None)];
         view.progress = points;
-        view.step = Some(Step(9));
+        view.generation_step = Some(Step(9));
         assert_eq!(progress_text(&view), ", step 9; loss 0.5000 at step 7");
-        view.step = Some(Step(7));
+        view.generation_step = Some(Step(7));
         assert_eq!(progress_text(&view), ", step 7, loss 0.5000");
+        // After a restart the job is behind its furthest step.
+        view.generation = view.generation.next();
+        view.generation_step = Some(Step(5));
+        assert_eq!(progress_text(&view), ", step 5");
+        view.generation_step = Some(Step(7));
         view.progress.clear();
         assert_eq!(progress_text(&view), ", step 7");
     }
