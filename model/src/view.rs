@@ -348,6 +348,9 @@ pub struct TorchrunView {
     pub changed_at: Timestamp,
     /// Reason of the last change.
     pub reason: String,
+    /// Time at which its last process left; absent while it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
 }
 
 /// State of a run of torchrun.

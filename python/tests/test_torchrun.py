@@ -192,7 +192,7 @@ def test_a_spare_waits_and_replaces_and_a_lost_controller_is_not_noticed(tmp_pat
         assert "torchrun job on node n4: this node is a spare: the run has 2 nodes" in shown.stdout + shown.stderr
         # The spare ends with success as well.
         job.finish()
-        until("the end of the run", lambda: run_of(cluster) == {} or None)
+        until("the end of the run", lambda: run_of(cluster).get("ended_at"))
     finally:
         job.close()
         cluster.close()

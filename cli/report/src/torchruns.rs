@@ -130,6 +130,7 @@ mod tests {
             members: (0..members).map(member).collect(),
             changed_at: sample::at(5_000),
             reason: "the connection to torchrun on node gpu-9 was lost".to_owned(),
+            ended_at: None,
         }
     }
 

@@ -236,6 +236,9 @@ struct NodeReport {
     cases: Vec<NodeCase>,
     /// Jobs that had ranks on the node and are over, as far as the controller retains them.
     jobs: Vec<JobId>,
+    /// Runs of torchrun with workers on the node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    torchruns: Vec<String>,
 }
 
 /// A case in the history of a node.
@@ -278,6 +281,7 @@ async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeReport,
             .collect(),
         cases: cases.iter().filter_map(|case| node_case(case, name)).collect(),
         jobs: earlier_jobs(&status, name, node.job.as_ref()),
+        torchruns: status.torchruns_on(name).into_iter().map(str::to_owned).collect(),
     })
 }
 
@@ -344,7 +348,8 @@ fn print(history: &NodeReport, format: DocumentFormat) -> Result<CommandExit, Cl
             let node = &history.node;
             let jobs: Vec<&str> = history.jobs.iter().map(JobId::as_str).collect();
             let jobs = jobs.join(" ");
-            let facts = [
+            let torchruns = history.torchruns.join(" ");
+            let mut facts = vec![
                 ("reason", or_dash(node.reason.as_ref())),
                 ("slots", node.slots.to_string()),
                 ("address", node.address.clone()),
@@ -352,6 +357,9 @@ fn print(history: &NodeReport, format: DocumentFormat) -> Result<CommandExit, Cl
                 ("job", or_dash(node.job.as_ref())),
                 ("earlier jobs", dash_if_empty(&jobs)),
             ];
+            if !torchruns.is_empty() {
+                facts.push(("torchruns", torchruns));
+            }
             let mut page = format!("node {}: {}\n", node.node, node_use(node));
             for (name, value) in facts {
                 page.push_str(&format!("  {name:<14}  {}\n", printable(&value)));

@@ -22,7 +22,7 @@ use crate::out;
 use crate::signals::StopSignals;
 
 use follow::JobFollower;
-use spec::{missing_capacity, spec};
+use spec::{missing_capacity, shared_nodes, spec};
 
 /// Maximum wait for the end of a cancelled job.
 const CANCEL_MAX: Duration = Duration::from_secs(60);
@@ -39,9 +39,11 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
     };
     let mut spec = spec(args)?;
     spec.resume_from = resume_from;
-    if let Some(lack) = missing_capacity(&spec, &client.status().await?) {
-        out::note(&lack);
-    }
+    let status = client.status().await?;
+    let notes = missing_capacity(&spec, &status)
+        .into_iter()
+        .chain(shared_nodes(&status));
+    notes.for_each(|note| out::note(&note));
     let job = client.submit(&spec).await?;
     out::line(job.as_str());
     if detach {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::run::checkpoint_news::later_commit;
 use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ControllerClient;
-use crate::display_text::{count, job_state, node_use, or_empty, torchrun_members as members, torchrun_state};
+use crate::display_text::{self, count, job_state, node_use, or_empty, torchrun_members as members, torchrun_state};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -24,7 +24,7 @@ pub(crate) struct StatusArgs {
     pub(crate) address: ControllerAddress,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Also list ended jobs in tables
+    /// Also list ended jobs and ended runs of torchrun in tables
     #[arg(long)]
     pub(crate) all: bool,
     /// With json and jsonl, also print progress points and the states of nodes and ranks over time
@@ -135,8 +135,15 @@ pub(crate) async fn run(args: &StatusArgs, client: &ControllerClient) -> Result<
     }
 }
 
-/// Removes parts that were not requested; returns the number of ended jobs that are not shown.
-fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
+/// Numbers of ended jobs and runs of torchrun that are not shown.
+#[derive(Default)]
+struct HiddenCounts {
+    jobs: usize,
+    torchruns: usize,
+}
+
+/// Removes parts that were not requested; returns the numbers of what is not shown.
+fn shorten(args: &StatusArgs, status: &mut StatusView) -> HiddenCounts {
     let is_machine = matches!(args.format.format, OutputFormat::Json | OutputFormat::Jsonl);
     if is_machine && !args.history {
         status.node_spans.clear();
@@ -146,17 +153,39 @@ fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
         }
     }
     if args.all || args.format.format != OutputFormat::Table {
-        return 0;
+        return HiddenCounts::default();
     }
-    let before = status.jobs.len();
+    let jobs = status.jobs.len();
+    let torchruns = status.torchruns.len();
     status
         .jobs
         .retain(|job| !matches!(job.state, JobState::Finished | JobState::Stopped));
-    before - status.jobs.len()
+    status.torchruns.retain(|run| run.ended_at.is_none());
+    HiddenCounts {
+        jobs: jobs - status.jobs.len(),
+        torchruns: torchruns - status.torchruns.len(),
+    }
+}
+
+/// Adds the runs of torchrun with workers on a node to its job in the table.
+fn show_torchruns(status: &mut StatusView) {
+    let users = |node: &NodeView| {
+        let job = node.job.iter().map(ToString::to_string);
+        let runs = status.torchruns_on(&node.node).into_iter();
+        let users: Vec<String> = job.chain(runs.map(|run| format!("torchrun {run}"))).collect();
+        (!users.is_empty()).then(|| JobId::from(users.join(", ")))
+    };
+    let shown: Vec<Option<JobId>> = status.nodes.iter().map(users).collect();
+    for (node, users) in status.nodes.iter_mut().zip(shown) {
+        node.job = users;
+    }
 }
 
 fn print(args: &StatusArgs, mut status: StatusView) {
-    let over = shorten(args, &mut status);
+    let hidden = shorten(args, &mut status);
+    if args.format.format == OutputFormat::Table {
+        show_torchruns(&mut status);
+    }
     if let Some(why) = &status.degraded {
         out::note(&format!(
             "warning: the controller records and decides nothing, so this is the state of before: {why}"

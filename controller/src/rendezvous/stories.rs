@@ -559,3 +559,38 @@ fn a_closed_run_admits_no_further_member_until_all_left() {
         .join(stage.now, RUN, request)
         .expect("a new run of this name");
 }
+
+#[test]
+fn an_ended_run_is_listed_until_it_is_opened_again_or_a_day_is_over() {
+    let mut stage = StoryStage::running(1, 2, 2);
+    stage.disconnect(1);
+    stage.pass(10);
+    stage.leave(2, MemberDeparture::Ended);
+    let ended_at = stage.now;
+    let views = stage.table.views();
+    let [ended] = &views[..] else { panic!("{views:#?}") };
+    assert_eq!((ended.state, ended.ended_at), (TorchrunState::Closed, Some(ended_at)));
+    assert_eq!(
+        ended.reason,
+        "the connection to torchrun on node n1 was lost; no torchrun of the run is left"
+    );
+    assert!(ended.members.is_empty() && stage.table.is_empty());
+    stage.join(3);
+    let views = stage.table.views();
+    assert!(views.len() == 1 && views[0].ended_at.is_none(), "{views:#?}");
+    stage.leave(3, MemberDeparture::Ended);
+    stage.now = stage.now.after(Duration::from_secs(86_400));
+    stage.pass(1);
+    assert_eq!(stage.table.views(), []);
+}
+
+#[test]
+fn an_ended_run_that_finished_states_that() {
+    let mut stage = StoryStage::running(2, 2, 2);
+    for id in [1, 2] {
+        stage.finish(id);
+        stage.leave(id, MemberDeparture::Finished);
+    }
+    let views = stage.table.views();
+    assert_eq!(views[0].reason, "all members finished");
+}

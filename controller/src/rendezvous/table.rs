@@ -1,6 +1,6 @@
 //! Table of all runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rankguard_model::{Timestamp, TorchrunView};
@@ -17,6 +17,10 @@ const OWNER_RUNS_MAX: usize = 64;
 /// Members of a run at one time, and largest `nodes_max`. A further one is refused. A round goes to each of its members,
 /// so its messages grow with the square of this number, to some 100 MB.
 pub(crate) const MEMBERS_MAX: usize = 1_024;
+/// Ended runs that are listed; the one that ended first is dropped.
+const ENDED_MAX: usize = 64;
+/// Time for which an ended run is listed.
+const ENDED_LISTED: Duration = Duration::from_secs(86_400);
 /// Largest round number that a member may state.
 const NUMBER_MAX: u64 = 1 << 40;
 /// Gap between two ticks from which on the controller counts as having stood still.
@@ -34,6 +38,8 @@ pub(crate) struct RunNotice {
 #[derive(Debug)]
 pub(crate) struct RunTable {
     runs: BTreeMap<String, RunState>,
+    /// Ended runs, the oldest first. A run that is opened again is removed.
+    ended: VecDeque<TorchrunView>,
     nodes: NodeConditions,
     /// No round begins before.
     hold_until: Timestamp,
@@ -47,6 +53,7 @@ impl RunTable {
         let hold = if is_restart { RETURN_GRACE } else { Duration::ZERO };
         Self {
             runs: BTreeMap::new(),
+            ended: VecDeque::new(),
             nodes: NodeConditions::new(),
             hold_until: now.after(hold),
             ticked: now,
@@ -94,6 +101,7 @@ impl RunTable {
             .entry(name.to_owned())
             .or_insert_with(|| RunState::open(&request, now, hold_until));
         let notices = run.join(now, request);
+        self.ended.retain(|ended| ended.run != name);
         Ok(self.settle(now, name, notices))
     }
 
@@ -141,14 +149,17 @@ impl RunTable {
             self.runs.values_mut().for_each(|run| run.extend_grace(now));
         }
         self.ticked = now;
+        let is_listed = |ended: &TorchrunView| ended.ended_at.is_some_and(|at| now.since(at) < ENDED_LISTED);
+        self.ended.retain(is_listed);
         self.advance_all(now)
     }
 
+    /// Returns the runs and the ended ones, by name.
     pub(crate) fn views(&self) -> Vec<TorchrunView> {
-        self.runs
-            .iter()
-            .map(|(name, run)| run.view(name, &self.nodes))
-            .collect()
+        let runs = self.runs.iter().map(|(name, run)| run.view(name, &self.nodes));
+        let mut views: Vec<TorchrunView> = runs.chain(self.ended.iter().cloned()).collect();
+        views.sort_by(|a, b| a.run.cmp(&b.run));
+        views
     }
 
     fn advance_all(&mut self, now: Timestamp) -> Vec<RunNotice> {
@@ -175,7 +186,12 @@ impl RunTable {
         if let Some(run) = self.runs.get_mut(name) {
             notices.extend(run.advance(now, &self.nodes));
             if run.is_empty() {
+                let ended = run.ended_view(name, now);
                 self.runs.remove(name);
+                if self.ended.len() >= ENDED_MAX {
+                    self.ended.pop_front();
+                }
+                self.ended.push_back(ended);
             }
         }
         let addressed = notices.into_iter().map(|(member, notice)| RunNotice {

@@ -1,12 +1,12 @@
 //! Job specification of a submission, and its comparison with the cluster's capacity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rankguard_model::{
     AGENT_STORE_VARIABLE, CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, RESERVED_VARIABLES,
-    StandbyCommand, StandbyPolicy, StatusView,
+    StandbyCommand, StandbyPolicy, StatusView, TorchrunMemberState, TorchrunMemberView,
 };
 
 use super::RunArgs;
@@ -156,6 +156,29 @@ pub(super) fn missing_capacity(spec: &JobSpec, status: &StatusView) -> Option<St
             count(min as usize, "node"),
             count(ranks as usize, "slot"),
             count(status.nodes.len(), "node"),
+        )
+    })
+}
+
+/// Returns a warning about nodes on which a run of torchrun has workers: the placement of jobs does not know them.
+pub(super) fn shared_nodes(status: &StatusView) -> Option<String> {
+    let has_workers = |member: &&TorchrunMemberView| member.state == TorchrunMemberState::Running;
+    let used = status.torchruns.iter().filter_map(|run| {
+        let nodes: BTreeSet<&str> = run
+            .members
+            .iter()
+            .filter(has_workers)
+            .map(|member| member.node.as_str())
+            .collect();
+        let names: Vec<&str> = nodes.into_iter().collect();
+        (!names.is_empty()).then(|| format!("torchrun {} on {}", run.run, names.join(" ")))
+    });
+    let used: Vec<String> = used.collect();
+    (!used.is_empty()).then(|| {
+        format!(
+            "warning: workers of {} run there, and jobs of `run` may be placed on the same nodes; give each its own nodes \
+             (docs/torchrun.md)",
+            used.join("; ")
         )
     })
 }

@@ -1,6 +1,6 @@
 //! Texts about a run for its members and for status.
 
-use rankguard_model::{NodeId, TorchrunMemberState, TorchrunMemberView, TorchrunState, TorchrunView};
+use rankguard_model::{NodeId, Timestamp, TorchrunMemberState, TorchrunMemberView, TorchrunState, TorchrunView};
 
 use super::super::notice::{MemberNotice, NodeCondition, NodeConditions, RoundNotice};
 use super::super::round::{MemberId, RunTerms};
@@ -78,6 +78,24 @@ impl RunState {
             members,
             changed_at: self.changed_at,
             reason: self.change.clone(),
+            ended_at: None,
+        }
+    }
+
+    /// Returns the run for status after its last member left.
+    pub(in crate::rendezvous) fn ended_view(&self, name: &str, now: Timestamp) -> TorchrunView {
+        let view = self.view(name, &NodeConditions::new());
+        let reason = if self.closure.is_some() {
+            view.reason
+        } else {
+            format!("{}; no torchrun of the run is left", view.reason)
+        };
+        TorchrunView {
+            state: TorchrunState::Closed,
+            changed_at: now,
+            reason,
+            ended_at: Some(now),
+            ..view
         }
     }
 
