@@ -15,6 +15,11 @@ use crate::runtime::{block_on, reload_identity};
 use crate::signals::{HangupSignal, StopSignals};
 use crate::{logging, out};
 
+/// Advice for a journal that a further start cannot read either.
+const DAMAGED_HINT: &str = "agents and ranks continue without it, and a further start fails in the same way: restore the \
+                            journal from a backup, or move it away and submit each job again with `rankguard run \
+                            --resume-from NAME` and its own name";
+
 /// Options of `controller`. Each flag except `--replay-only` is a setting of the same name in `[controller]`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ControllerArgs {
@@ -84,6 +89,9 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, 
         if needs_other_dir {
             let hint = "set --state-dir to a directory that no other process uses";
             return CliError::failure("cannot run the controller", hint).because(problem);
+        }
+        if matches!(&problem, ControllerError::Journal(journal) if journal.is_damage()) {
+            return CliError::failure("cannot run the controller", DAMAGED_HINT).because(problem);
         }
         failed(problem.into())
     })?;

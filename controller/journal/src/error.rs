@@ -58,6 +58,21 @@ pub enum JournalError {
 }
 
 impl JournalError {
+    /// Returns true if the content of the file cannot be used, so that a further attempt fails in the same way.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::NotAJournal { .. }
+            | Self::Version { .. }
+            | Self::Gap { .. }
+            | Self::Unreadable { .. }
+            | Self::Snapshot { .. }
+            | Self::NoSnapshot { .. }
+            | Self::Policy { .. } => true,
+            Self::Storage { source, .. } => matches!(**source, redb::Error::Corrupted(_)),
+            Self::InUse { .. } | Self::Absent { .. } => false,
+        }
+    }
+
     /// Returns true for an I/O error while the file was opened, read or written, such as a full disk: the journal
     /// itself may be intact.
     pub fn is_write_failure(&self) -> bool {
