@@ -139,7 +139,7 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     }];
     if let (Some(median), Some(longest)) = (median(&first_steps), first_steps.last()) {
         tiles.push(SummaryTile {
-            name: "fault to first new step",
+            name: "first evidence to first new step",
             value: display_text::millis(median),
             note: format!("at the median; at most {}", display_text::millis(*longest as f64)),
             mood: "",

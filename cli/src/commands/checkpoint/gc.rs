@@ -83,9 +83,12 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
         format!("removed {} of {}, {bytes}", removed.len(), rows.len())
     });
     if verified > 0 {
+        let newest = match verified {
+            1 => "the newest checkpoint".to_owned(),
+            many => format!("the newest {many} checkpoints"),
+        };
         out::note(&format!(
-            "before that, every byte of {} to retain was read and is as committed",
-            display_text::count(verified, "checkpoint")
+            "before that, every byte of {newest} to retain was read and is as committed"
         ));
     }
     report_problems(&problems, &args.store.dir);

@@ -45,7 +45,12 @@ impl FromStr for ResumeArg {
         } else if place.contains('/') {
             ResumeSourceArg::Path(place.into())
         } else if place.contains(':') {
-            return Err(format!("{text:?} has no step after the colon; {wanted}"));
+            let (_, step) = place.rsplit_once(':').unwrap_or_default();
+            return Err(if step.is_empty() {
+                format!("{text:?} has no step after the colon; {wanted}")
+            } else {
+                format!("{step:?} in {text:?} is not a step; {wanted}")
+            });
         } else {
             ResumeSourceArg::Job(place.to_owned())
         };
