@@ -1,28 +1,16 @@
 //! Role, confidence and reason of each piece of evidence, relative to the chosen first cause.
 
-use std::time::Duration;
+mod rules;
 
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, EvidenceSource, Role};
 
-use crate::connect_attempts::is_connect_attempt;
-use crate::direction::is_of_machine_beside;
-use crate::engine_exceptions::reason_beside;
 use crate::exit_class::{exit_class, signal_name};
-use crate::independent::{follows_own_kill, is_independent};
-use crate::named_losses::is_in_silence;
-use crate::own_exceptions::explains_loss;
-use crate::own_fault::{
-    follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
-};
-use crate::place_in_log::older_until;
 use crate::signalled_ranks::has_known_order;
 use crate::stated_relations::stated_relation;
-use crate::unordered::{
-    are_silent_together, ended_of_own_error, is_a_moment_before, is_error_of_another, is_loss_before,
-};
-use crate::waited_before::waited_before;
+use crate::unordered::are_silent_together;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
+use rules::{RelatedSign, rule_of};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
 pub(crate) fn findings(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Vec<CaseFinding> {
@@ -145,116 +133,13 @@ pub(crate) fn role(
     if let Some(stated) = stated_relation(scene, first, sign) {
         return (stated.role, 0.8, stated.why);
     }
-    if is_own_fault(scene, winner, index) {
-        let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
-        return (Role::Root, 0.8, why);
-    }
-    if is_independent(scene, winner, index) {
-        let why = "It is a failure of its own: nothing leads from the first cause to it.".to_owned();
-        return (Role::Root, 0.8, why);
-    }
-    if waited_before(scene, winner, index) {
-        let why = "It belongs to a wait that began long before the first cause, which does not explain it.".to_owned();
-        return (Role::Root, 0.6, why);
-    }
-    if is_own_end(scene, winner, index) {
-        let why = "It is a failure of its own: no survivor of the first cause ends this way.".to_owned();
-        return (Role::Root, 0.8, why);
-    }
-    if is_drill_beside(scene, winner, index) {
-        let why = "It is a drill, which explains no real failure beside it.".to_owned();
-        return (Role::Noise, 0.9, why);
-    }
-    if let Some(why) = reason_beside(scene, winner, sign) {
-        return (Role::Noise, 0.6, why.to_owned());
-    }
-    if scene.distinguishes_ends() && is_connect_attempt(sign) && sign.entity == first.entity {
-        let why = "It warns of an attempt to connect, which is repeated; it does not explain the end.".to_owned();
-        return (Role::Noise, 0.6, why);
-    }
-    if kills_no_rank(scene, sign) && first.node() != sign.node() {
-        let why = "No rank of the job on its node ended by it, so it explains nothing here.".to_owned();
-        return (Role::Noise, 0.6, why);
-    }
-    if follows_own_fault(scene, winner, sign) {
-        let why = "It follows from the fault of its own node, which is a failure of its own.".to_owned();
-        return (Role::Cascade, 0.8, why);
-    }
-    if scene.has_fault_ends && is_closing(first, sign) {
-        let why = "The launcher ends the other processes after one has ended; it reports that end itself later.";
-        return (Role::Cascade, 0.8, why.to_owned());
-    }
-    if follows_own_kill(scene, winner, sign) {
-        let why = "It is the end of a process that another kill ended, which is a failure of its own.".to_owned();
-        return (Role::Noise, 0.8, why);
-    }
-    let comparable = sign.timed && first.timed;
-    if is_error_of_another(scene, winner, index) {
-        let why =
-            "It is an error that its rank raised for a reason of its own: nothing leads from the first cause to it.";
-        return (Role::Root, 0.8, why.to_owned());
-    }
-    if ended_of_own_error(scene, winner, sign) {
-        let why = "The rank ended after an error of its own.".to_owned();
-        return (Role::Confirmation, 0.8, why);
-    }
-    let is_explained = || {
-        explains_loss(scene, winner.first, index) || is_in_silence(first, sign) || is_loss_before(scene, winner, index)
-    };
-    if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
-        let why = "It came before the first cause and does not explain it.".to_owned();
-        return (Role::Noise, 0.6, why);
-    }
-    if let Some(until) = older_until(sign, first) {
-        let why = format!("By its place in its log it was written before {until}, long before the first cause.");
-        return (Role::Noise, 0.6, why);
-    }
-    if is_of_machine_beside(scene, winner, index) {
-        let why = "No error of a program or of a connection causes it, and nothing shows that it led to the failure.";
-        return (Role::Noise, 0.6, why.to_owned());
-    }
-    let is_before = comparable && sign.at < first.at;
-    let why = match &sign.what {
-        SignalMeaning::Exit { .. } if is_before && scene.distinguishes_ends() && reports(scene, winner, sign) => {
-            "It is the end of a rank that reports the first cause; its log was read a moment later.".to_owned()
-        }
-        SignalMeaning::Exit { .. } if scene.distinguishes_ends() && is_a_moment_before(sign, first) => {
-            "The rank ended at about the same time, in an order that proves nothing; it is a consequence.".to_owned()
-        }
-        SignalMeaning::Exit { .. } if is_before => {
-            "The rank ended before the first cause was reported, which explains it.".to_owned()
-        }
-        SignalMeaning::Exit { .. } if has_own_fault_before(scene, winner, sign) => {
-            "The rank ended after a fault of its own node; that or the first cause ended it.".to_owned()
-        }
-        SignalMeaning::Stalled => "The job makes no progress because of the first cause.".to_owned(),
-        SignalMeaning::Exit { .. } => {
-            "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned()
-        }
-        what if what.is_silence() && scene.distinguishes_ends() && first.what.is_silence() => {
-            "The node became silent as well; whether one cause explains both is not known.".to_owned()
-        }
-        what if what.is_silence() => "The silence follows from the first cause.".to_owned(),
-        _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
-            "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()
-        }
-        _ if is_before => "It was reported before the first cause, which explains it.".to_owned(),
-        _ if comparable => "It came after the first cause, which explains it.".to_owned(),
-        _ => "The first cause explains it better than the other way round.".to_owned(),
-    };
-    (Role::Cascade, 0.8, why)
-}
-
-/// Longest time from the end of a process to the launcher's report of its exit code: launchers first wait for the others,
-/// DeepSpeed for 30 s (`launch.py`, `sigkill_handler`).
-const CLOSING: Duration = Duration::from_secs(60);
-
-/// Returns true if a launcher ends its processes shortly before it reports the end of one, which is the first cause.
-fn is_closing(first: &Signal, sign: &Signal) -> bool {
-    let is_end = first.mark().is_some_and(|mark| mark.signature.starts_with("exit-"));
-    let is_same_log = sign.source == first.source && sign.node() == first.node();
-    let is_before = sign.timed && first.timed && sign.at < first.at && first.at.since(sign.at) <= CLOSING;
-    is_end && is_same_log && is_before && sign.is_signed("launcher-closing")
+    rule_of(&RelatedSign {
+        scene,
+        winner,
+        index,
+        sign,
+        first,
+    })
 }
 
 fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFinding {
@@ -284,10 +169,4 @@ pub(crate) fn class_of(meaning: &SignalMeaning) -> ClassId {
         SignalMeaning::Stalled => classes::HANG_NO_ERROR.into(),
         SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => classes::UNKNOWN.into(),
     }
-}
-
-/// Returns true if the rank of an end reports the winner.
-fn reports(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal) -> bool {
-    let mut support = winner.support.iter().map(|index| &*scene.signs[index]);
-    support.any(|sign| sign.mark().is_some() && sign.rank().is_some() && sign.rank() == end.rank())
 }
