@@ -166,6 +166,9 @@ pub const HOST_FIELD: &str = "host";
 /// Field of logs that are read later: node of the log in which a line of a job without a rank stands.
 pub const LOG_NODE_FIELD: &str = "log_node";
 
+/// Field of logs that are read later: host on which a launcher states that the process ran that ended.
+pub const PROCESS_HOST_FIELD: &str = "process_host";
+
 /// Returns the node that a line is about or that wrote it, as far as it is known.
 pub(crate) fn reporting_node(sign: &Signal) -> Option<&str> {
     let node = sign.node().map(NodeId::as_str).filter(|node| !node.is_empty());
@@ -185,8 +188,12 @@ pub fn unplaced_local_rank(sign: &Signal) -> Option<(u32, &str)> {
 /// Layers of failures that a log reports of another machine than the one that wrote it.
 const ELSEWHERE: [&str; 3] = ["network", "scheduler", "storage"];
 
-/// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher.
+/// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher, or the one that
+/// a launcher states for the process that ended.
 pub fn labelled_node(first: &Signal, layer: &str) -> Option<NodeId> {
+    if let Some(host) = first.field(PROCESS_HOST_FIELD) {
+        return Some(NodeId::from(host));
+    }
     let is_output = matches!(first.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
     let local = unplaced_local_rank(first);
     let is_own = first.is_root_mark() || local.is_some();

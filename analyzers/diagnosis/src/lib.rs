@@ -18,6 +18,7 @@
 //! past cases.
 
 mod absent_gpus;
+mod advice;
 mod arbiter;
 mod attribution;
 mod candidate;
@@ -97,7 +98,7 @@ pub use context::{JobContext, PlacementIndex};
 pub use diagnosis::Diagnosis;
 pub use draft::DraftId;
 pub use first_failure::{EXIT_STATUS_FIELD, FIRST_OF_SUMMARY, LATER_IN_SUMMARY, SUMMARY_FIELD};
-pub use first_rank::{HOST_FIELD, LOG_NODE_FIELD, labelled_node, unplaced_local_rank};
+pub use first_rank::{HOST_FIELD, LOG_NODE_FIELD, PROCESS_HOST_FIELD, labelled_node, unplaced_local_rank};
 pub use flight::{RankDump, flight_signals};
 pub use independent::reports_process;
 pub use kill_senders::is_sender;

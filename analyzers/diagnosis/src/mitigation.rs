@@ -9,11 +9,13 @@
 //! - The driver states that a contained error needs no reset (`RST: No`), and no row of memory waits for its replacement.
 //! - SIGBUS ended a process: a mapped file or shared memory lacked a page, before the code of a library is suspected.
 //! - A program ended itself with a text and without a traceback: there is no exception to read.
+//! - A message names a state that its class in general does not ([`crate::advice`]).
 //! - A process was killed and no log names the sender: more memory is no answer until a log shows a lack of it.
 
 use rankguard_faults::classes;
 use rankguard_model::{EXIT_MESSAGE, Entity, RecommendedMitigation, Role, SharedValue};
 
+use crate::advice;
 use crate::exit_class::signal_name;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::is_same_device;
@@ -98,6 +100,9 @@ pub(crate) fn of_cause(
     }
     if is_bus_error(scene, cause) {
         return with_advice(BUS_ERROR);
+    }
+    if let Some(mitigation) = advice::of_message(&scene.signs[cause.first], &general) {
+        return mitigation.into();
     }
     if let Some(mitigation) = of_gpu(scene, cause) {
         return mitigation;

@@ -8,6 +8,7 @@ mod clean;
 mod container;
 mod cursor;
 mod inner_clock;
+mod inner_host;
 mod launcher;
 mod limit;
 mod moment;
@@ -80,6 +81,7 @@ pub fn parse<'a>(cleaned: &'a str, clock: &LineClock) -> ParsedLine<'a> {
         }
     }
     inner_clock::read(&mut line, clock);
+    line.host = line.host.or_else(|| inner_host::host(line.text));
     if let (None, Some(since), Some(boot)) = (line.at, line.since_boot_us, clock.boot) {
         line.at = Some(Timestamp(
             boot.0

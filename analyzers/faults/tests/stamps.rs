@@ -27,6 +27,14 @@ type Row = (
 );
 
 const ROWS: &[Row] = &[
+    // Ray's own processes: level, process and thread follow in the brackets.
+    (
+        "[2026-11-23 10:04:11,798 E 329 331] (raylet) node_manager.cc:3069: it broke",
+        "2026-11-23T10:04:11.798Z",
+        None,
+        None,
+        "(raylet) node_manager.cc:3069: it broke",
+    ),
     // RFC 3164, as rsyslog and /var/log/messages write it.
     (
         "Nov 23 10:04:11 gpu-07 kernel: it broke",

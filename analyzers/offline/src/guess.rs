@@ -30,6 +30,7 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
     };
     let kinds: Vec<(bool, bool, bool)> = filled.iter().map(|text| of_machine(text)).collect();
     let kernel = kinds.iter().filter(|(kernel, ..)| *kernel).count();
+    let printed = filled.iter().filter(|text| is_printed_ring(text)).count();
     let machine = kinds.iter().filter(|(kernel, service, _)| *kernel || *service).count();
     let tagged = kinds
         .iter()
@@ -38,6 +39,7 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
     let booted = filled.iter().filter(|text| begins_with_uptime(text)).count();
     let is_console = name.contains("console") && booted * 3 > filled.len() * 2;
     if kernel * 3 > filled.len()
+        || printed * 2 > filled.len()
         || is_console
         || machine > 0 && machine * 10 >= filled.len() * 9
         || machine > 0 && machine * 2 >= filled.len() && tagged * 10 >= filled.len() * 9
@@ -96,6 +98,22 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
     EvidenceSource::JobLog
 }
 
+/// Returns true for a line as `dmesg -T` prints it: `[Mon Oct 16 09:50:06 2017] Lustre: text`. Programs that write the same stamp
+/// in brackets put a level in brackets after it.
+fn is_printed_ring(text: &str) -> bool {
+    let inside = text.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+    let Some((stamp, message)) = inside.filter(|(stamp, _)| stamp.len() == PRINTED_STAMP) else {
+        return false;
+    };
+    let starts_with_day = DAYS.iter().any(|day| stamp.starts_with(day));
+    let ends_with_year = stamp.bytes().rev().take(4).all(|byte| byte.is_ascii_digit());
+    starts_with_day && ends_with_year && !message.starts_with('[')
+}
+
+/// Length of the stamp `Mon Oct 16 09:50:06 2017`.
+const PRINTED_STAMP: usize = 24;
+const DAYS: [&str; 7] = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
+
 /// Returns true for a line that begins with the time since boot, of any precision: `[  712.10] `.
 fn begins_with_uptime(text: &str) -> bool {
     let seconds = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
@@ -131,10 +149,33 @@ fn torchrun_rank(root: &Path, path: &Path) -> Option<u32> {
 /// Returns the newest time with a year among the lines of a log.
 pub fn newest_moment(lines: &[String]) -> Option<Timestamp> {
     let clock = LineClock::default();
-    let moments = lines
-        .iter()
-        .filter_map(|text| line::parse(&line::clean(text), &clock).at);
+    let moments = lines.iter().filter_map(|text| {
+        let cleaned = line::clean(text);
+        line::parse(&cleaned, &clock).at.or_else(|| counted_moment(&cleaned))
+    });
     moments.max()
+}
+
+/// Greatest difference between the stamp of a line and a time in seconds since 1970 in its text, which belongs to the same
+/// message: a day, because zones differ.
+const SAME_MESSAGE_NS: u64 = 86_400_000_000_000;
+
+/// Returns the time in seconds since 1970 that a line names in its text, if its stamp lacks the year and has the same day:
+/// `Apr 30 13:50:16 n1 kernel: ... [sent 1619790610/real 1619790610]`.
+fn counted_moment(cleaned: &str) -> Option<Timestamp> {
+    let counts = cleaned
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|digits| digits.len() == 10);
+    let moments = counts.filter_map(|digits| digits.parse::<i64>().ok()?.checked_mul(1_000));
+    let mut moments = moments.map(Timestamp::from_millis);
+    moments.find(|at| {
+        let near = LineClock {
+            hint: Some(YearHint::Near(*at)),
+            ..LineClock::default()
+        };
+        let stamp = line::parse(cleaned, &near).at;
+        stamp.is_some_and(|stamp| stamp.0.abs_diff(at.0) <= SAME_MESSAGE_NS)
+    })
 }
 
 /// Returns the hint for clocks without a year: a time of the same incident if there is one, else `modified`, the time at

@@ -1,17 +1,18 @@
 //! Last lines of the log of a job: the time of its last work, and a failure that they state.
 //!
-//! A line of the highest level, and an exit status other than 0, state a failure whether or not a rule knows its class.
+//! A line of the highest level, and an exit status other than 0, state a failure whether or not a rule knows its class. A line of
+//! the level error about an operation that failed does so if no log shows work: programs that work report such errors too.
 
-use rankguard_faults::line::{self, LineClock, LogLevel};
+use rankguard_faults::line::{self, LineClock, LogLevel, ParsedLine, YearHint};
 use rankguard_faults::{Catalogue, classes};
-use rankguard_model::{ClassId, EvidenceSource, Role, Severity, SharedValue, Timestamp};
+use rankguard_model::{ClassId, Role, Severity, SharedValue, Timestamp};
 
-use crate::incident::{ended_well, is_machine_log};
+use crate::incident::ended_well;
 use crate::outcome::{RunEvent, RunResult};
 use crate::outcome_records::record;
 use crate::progress::is_progress;
 use crate::stream::{PlacedObservation, ReadStream};
-use crate::verdicts::{DecidingLine, OfflineCase};
+use crate::verdicts::{ASSUMED_YEAR, DecidingLine, OfflineCase};
 
 /// Confidence of a case of a stated failure of unknown class.
 const STATED: f64 = 0.3;
@@ -27,6 +28,8 @@ pub(crate) struct LastLines {
     pub(crate) written_at: Option<Timestamp>,
     /// First line after the last work that states a failure.
     pub(crate) failure: Option<StatedFailure>,
+    /// First line after the last work that states that an operation failed.
+    pub(crate) failed_operation: Option<StatedFailure>,
     /// True if an exception left the main module of a Python program after the last work.
     pub(crate) raised: bool,
 }
@@ -44,10 +47,26 @@ pub(crate) struct LastWork {
 #[derive(Debug, Clone)]
 pub(crate) struct StatedFailure {
     /// Line number, from 1.
-    line: u64,
-    at: Option<Timestamp>,
+    pub(crate) line: u64,
+    pub(crate) at: Option<Timestamp>,
+    /// True if the year of the time is that of the last write to the log.
+    pub(crate) is_year_assumed: bool,
     /// Message, without prefixes.
-    text: String,
+    pub(crate) text: String,
+}
+
+impl StatedFailure {
+    /// Creates the failure that a line states.
+    pub(crate) fn new(line: u64, cleaned: &str, parsed: &ParsedLine<'_>, clock: &LineClock) -> Self {
+        let without_hint = LineClock { hint: None, ..*clock };
+        let is_of_file = matches!(clock.hint, Some(YearHint::WrittenBy(_)));
+        Self {
+            line,
+            at: parsed.at,
+            is_year_assumed: is_of_file && parsed.at.is_some() && line::parse(cleaned, &without_hint).at.is_none(),
+            text: parsed.text.to_owned(),
+        }
+    }
 }
 
 impl LastLines {
@@ -76,12 +95,11 @@ impl LastLines {
             found.raised |=
                 parsed.text.trim_start().starts_with("File \"") && parsed.text.trim_end().ends_with(", in <module>");
             let is_fatal = parsed.level == Some(LogLevel::Critical) || is_named_fatal(parsed.text);
+            let stated = || StatedFailure::new(number, &cleaned, &parsed, clock);
             if is_fatal || matches!(event, Some(RunEvent::Ended(RunResult::Failure, _))) {
-                found.failure = Some(StatedFailure {
-                    line: number,
-                    at: parsed.at,
-                    text: parsed.text.to_owned(),
-                });
+                found.failure = Some(stated());
+            } else if is_failed_operation(&parsed) {
+                found.failed_operation = Some(stated());
             }
             number = number.saturating_sub(1);
         }
@@ -95,6 +113,7 @@ impl LastLines {
                 .any(|seen| (seen.first_line..=seen.last_line).contains(&line))
         };
         self.failure = self.failure.filter(|failure| !is_known(failure.line));
+        self.failed_operation = self.failed_operation.filter(|failure| !is_known(failure.line));
         self
     }
 }
@@ -108,6 +127,67 @@ fn is_named_fatal(text: &str) -> bool {
     word.is_some_and(|word| ["FATAL", "CRITICAL"].contains(&word))
 }
 
+/// Starts of messages about an operation that failed.
+const FAILED: [&str; 6] = [
+    "Failed to ",
+    "failed to ",
+    "Cannot ",
+    "cannot ",
+    "Could not ",
+    "Unable to ",
+];
+
+/// Returns true for a record of a logger with the level error about an operation that failed: `ERROR - Failed to launch following
+/// nodes`, and for a call that failed with a number: `initDevice(): open() failed with error: 20`.
+fn is_failed_operation(line: &ParsedLine<'_>) -> bool {
+    let is_stated = |message: &str| FAILED.iter().any(|start| message.starts_with(start));
+    line.at.is_some() && error_message(line).is_some_and(is_stated) || has_error_number(line.text)
+}
+
+/// Returns the message of a record with the level error, also behind the name of its logger: `resume:main - ERROR - text`.
+fn error_message<'a>(line: &ParsedLine<'a>) -> Option<&'a str> {
+    if line.level == Some(LogLevel::Error) {
+        return Some(line.text);
+    }
+    let (name, message) = line.text.split_once(" - ERROR - ")?;
+    (!name.contains(" - ")).then_some(message)
+}
+
+/// Returns true for ` failed with ... error: 20`, also of a status or a code, if the number is not 0.
+fn has_error_number(text: &str) -> bool {
+    let Some((_, rest)) = text.split_once(" failed with ") else {
+        return false;
+    };
+    let mut before = "";
+    rest.split([' ', ':', '=', ','])
+        .filter(|word| !word.is_empty())
+        .take(5)
+        .any(|word| {
+            let named = ["error", "status", "code"].contains(&std::mem::replace(&mut before, word));
+            let number = word.trim_end_matches(['.', ')', ';']).trim_start_matches('-');
+            let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            named && is_number && number.trim_start_matches('0') != ""
+        })
+}
+
+/// Returns the line with which logs of jobs state a failure, and its log. Errors of operations count if no log shows work.
+fn stated_by_jobs(streams: &[ReadStream]) -> Option<(&ReadStream, &StatedFailure)> {
+    let of_jobs = || streams.iter().filter(|stream| stream.is_of_job());
+    let is_work = |stream: &ReadStream| {
+        let has_work = stream.last_lines.work.is_some() || stream.last_lines.worked_at.is_some();
+        has_work || !stream.progress.is_empty() || stream.records.states_success()
+    };
+    let failure = of_jobs().filter_map(|stream| Some((stream, stream.last_lines.failure.as_ref()?)));
+    failure.min_by_key(by_time).or_else(|| {
+        let operations = of_jobs().filter_map(|stream| Some((stream, stream.last_lines.failed_operation.as_ref()?)));
+        operations.min_by_key(by_time).filter(|_| !streams.iter().any(is_work))
+    })
+}
+
+fn by_time((_, failure): &(&ReadStream, &StatedFailure)) -> (bool, Option<Timestamp>) {
+    (failure.at.is_none(), failure.at)
+}
+
 /// Returns a case of unknown class for a failure that the logs of a job state and that no rule knows; none if one of them
 /// states success. For logs without another case.
 pub(crate) fn unexplained_failure(streams: &[ReadStream], catalogue: &Catalogue) -> Option<OfflineCase> {
@@ -115,13 +195,9 @@ pub(crate) fn unexplained_failure(streams: &[ReadStream], catalogue: &Catalogue)
     if is_success || ended_well(streams) {
         return None;
     }
-    let is_of_job = |stream: &&ReadStream| matches!(stream.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
-    let of_jobs = streams
-        .iter()
-        .filter(is_of_job)
-        .filter(|stream| !is_machine_log(stream));
-    let stated = of_jobs.filter_map(|stream| Some((stream, stream.last_lines.failure.as_ref()?)));
-    let (stream, first) = stated.min_by_key(|(_, failure)| (failure.at.is_none(), failure.at))?;
+    let of_daemons = streams.iter().filter(|stream| !stream.is_of_job());
+    let of_daemons = of_daemons.filter_map(|stream| Some((stream, stream.last_lines.failure.as_ref()?)));
+    let (stream, first) = stated_by_jobs(streams).or_else(|| of_daemons.min_by_key(by_time))?;
     let class = catalogue.class(&ClassId::from(classes::UNKNOWN))?;
     Some(OfflineCase {
         id: stream.name.clone(),
@@ -133,7 +209,7 @@ pub(crate) fn unexplained_failure(streams: &[ReadStream], catalogue: &Catalogue)
         root_node: None,
         confidence: STATED,
         first_at: first.at.map(|at| at.to_string()),
-        first_at_note: None,
+        first_at_note: first.is_year_assumed.then(|| ASSUMED_YEAR.to_owned()),
         key_lines: vec![DecidingLine {
             file: stream.name.clone(),
             stream: 0,

@@ -23,7 +23,7 @@ pub(crate) const END_HINTS: [&str; 10] = [
 
 /// Substrings of which one, or one of [`END_HINTS`], occurs in every other record; these matter only
 /// after an alarm.
-pub(crate) const ALARM_HINTS: [&str; 16] = [
+pub(crate) const ALARM_HINTS: [&str; 17] = [
     " done",
     " Done",
     " passed",
@@ -40,6 +40,7 @@ pub(crate) const ALARM_HINTS: [&str; 16] = [
     "ChildFailed",
     "JobState=",
     "Starting worker group",
+    "terminate the job",
 ];
 
 /// States of Slurm in which a job did not complete its work.
@@ -234,7 +235,9 @@ fn launcher(text: &str, lower: &str) -> Option<RunEvent> {
     let task = lower.contains(": task ") || lower.contains(": tasks ");
     let failed = task && lower.contains("exited with exit code") && !lower.trim_end().ends_with("exit code 0")
         || lower.contains("exited with non-zero status")
-        || lower.contains("childfailederror");
+        || lower.contains("childfailederror")
+        // Open MPI and PRRTE, after the loss of a daemon (`help-errmgr-base.txt`).
+        || lower.contains("therefore will terminate the job");
     failed.then(|| ended(false, EndSource::Process))
 }
 

@@ -72,12 +72,17 @@ const PASSED_OVER: [&str; 8] = [
 /// Texts of Slurm when it ends the processes of a step.
 const STEP_ENDS: [&str; 3] = ["Job step aborted: ", " CANCELLED AT ", "Terminating StepId="];
 
-/// Returns true if the items concern only a file system that did not answer, and later answered again in the same
+/// Returns true if the items concern only file systems that did not answer, and each later answered again in the same
 /// log. If anything else failed, the wait may be its cause.
 pub(crate) fn answered_again(items: &[LocatedSignal]) -> bool {
     let answers = |item: &&LocatedSignal| item.sign.mark().is_some_and(reports_store_recovery);
-    let answered = |log: usize| {
-        let own = items.iter().filter(|item| item.log == log);
+    let server = |item: &LocatedSignal| item.sign.field("server").map(str::to_owned);
+    let answered = |wait: &LocatedSignal| {
+        let is_same = |item: &&LocatedSignal| {
+            let servers = server(item).zip(server(wait));
+            item.log == wait.log && servers.is_none_or(|(one, other)| one == other)
+        };
+        let own = items.iter().filter(is_same);
         own.filter(answers).map(|item| item.last_line).max().unwrap_or(0)
     };
     let means_something = |item: &&LocatedSignal| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
@@ -88,7 +93,7 @@ pub(crate) fn answered_again(items: &[LocatedSignal]) -> bool {
                 .sign
                 .class()
                 .is_some_and(|class| class.as_str() == classes::FILESYSTEM_HANG);
-            waits && item.last_line < answered(item.log)
+            waits && item.last_line < answered(item)
         })
 }
 
@@ -290,13 +295,15 @@ fn hidden_on_purpose(seen: &mut [PlacedObservation]) {
     }
 }
 
+/// Returns true if a fabric manager reports that there are no switches to manage.
+pub(crate) fn has_no_switches(sign: &Signal) -> bool {
+    sign.is_signed("fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
+}
+
 /// Silences a fabric manager that ended because there are no switches, and its unit. CUDA's fabric errors are not
 /// silenced.
 fn nothing_to_manage(seen: &mut [PlacedObservation]) {
-    let nothing = |sign: &Signal| {
-        sign.is_signed("fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
-    };
-    if seen.iter().flat_map(|seen| &seen.signs).any(nothing) {
+    if seen.iter().flat_map(|seen| &seen.signs).any(has_no_switches) {
         silence(seen, |_, sign| {
             sign.is_signed("fabric-manager-down") || sign.is_signed("fabric-manager-inactive")
         });

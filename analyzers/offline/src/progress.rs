@@ -99,6 +99,8 @@ pub(crate) fn is_progress(line: &str) -> bool {
         .min();
     let undisturbed = error.is_none_or(|at| moved.is_some_and(|bar| bar < at));
     let named = || counts == 1 && is_bare_step(&line[..lower.len()]);
+    // The program wandb prints what it was given: warnings about steps, and the last values at the end.
+    let undisturbed = undisturbed && !lower.starts_with("wandb:");
     (bar || share || counted || counts >= 2 || named()) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
 }
 
@@ -108,18 +110,30 @@ fn value_nan(lower: &str) -> Option<usize> {
     lower.match_indices("nan").map(|(at, _)| at).find(|at| !counts(*at))
 }
 
-/// Returns true for a message that is only the number of a step: `step 200`, `iteration 40/1000`.
+/// Returns true for a message that is only the number of a step: `step 200`, `iteration 40/1000`, `rank 0 step 7`.
 fn is_bare_step(line: &str) -> bool {
     if !line.trim_end().ends_with(|c: char| c.is_ascii_digit()) {
         return false;
     }
     let cleaned = clean(line);
     let text = parse(&cleaned, &LineClock::default()).text.trim().to_ascii_lowercase();
+    let text = without_rank(&text);
     let unit = ["iteration", "iter", "step", "epoch"]
         .iter()
         .find_map(|unit| text.strip_prefix(unit));
     let number = unit.map(|rest| rest.trim_start_matches([' ', ':', '=', '#']));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'/'))
+}
+
+/// Returns a message without the rank at its start, in lower case: `rank 0 step 7`, `[rank 0] step 7`.
+fn without_rank(text: &str) -> &str {
+    let named = text.trim_start_matches(['[', '(']).strip_prefix("rank");
+    let number = named.map(|rest| rest.trim_start_matches([' ', ':', '=', '_']));
+    let Some(number) = number.filter(|number| number.starts_with(|c: char| c.is_ascii_digit())) else {
+        return text;
+    };
+    let rest = number.trim_start_matches(|c: char| c.is_ascii_digit());
+    rest.trim_start_matches([']', ')', ':', ',', '-', '|', ' '])
 }
 
 /// Returns true for a number of a total: `120/500`.
@@ -187,6 +201,12 @@ mod tests {
         assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
         assert!(is_progress("[120/500] loss_D: 1.02"));
         assert!(is_progress("2026-05-03T09:10:05Z [rank2]: step 2300"));
+        assert!(is_progress("rank 0 step 7"));
+        assert!(is_progress("[rank 3] step 7"));
+        assert!(!is_progress("rank 0 waits for step 7"));
+        assert!(!is_progress(
+            "wandb: WARNING (User provided step: 205224 is less than current step: 205528. Dropping entry: {'train/loss': 3.6})."
+        ));
         assert!(is_progress(
             "iteration 7/ 9 | lm loss: 2.0 | number of nan iterations: 0 |"
         ));

@@ -11,7 +11,7 @@ use rankguard_diagnosis::{
     Signal, is_board_event, is_sender, stated_wait,
 };
 use rankguard_faults::line::{self, LineClock, YearHint};
-use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
+use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage, classes};
 use rankguard_model::{
     Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank,
     Sequence, Timestamp,
@@ -20,12 +20,14 @@ use rankguard_model::{
 use crate::announced::announced_end;
 use crate::batch_host::name_batch_host;
 use crate::boots;
+use crate::daemon_ends;
 use crate::last_lines::LastLines;
 use crate::named_machine::{described_node, is_of_machine, lost_node, named_pod, node_in};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
 use crate::pod_ends::PodEnds;
+use crate::process_hosts::name_process_hosts;
 use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::quotation::{describes_option, is_quoted};
 use crate::services::{self, ServiceRelation};
@@ -359,6 +361,7 @@ impl StreamReader {
         self.failures.place(&mut self.seen);
         self.pod_ends.place(&mut self.seen);
         name_batch_host(&mut self.seen);
+        name_process_hosts(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);
         }
@@ -386,18 +389,19 @@ impl StreamReader {
         }
     }
 
-    /// Reads the retained end of a job's log.
+    /// Reads the retained end of a log.
     fn last_lines(&self) -> LastLines {
-        if !matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher) {
-            return LastLines::default();
-        }
         let tail = String::from_utf8_lossy(&self.tail);
         // The first line may be cut.
         let whole = match tail.split_once('\n') {
             Some((_, rest)) if self.tail.len() >= TAIL => rest,
             _ => &tail,
         };
-        let mut last = LastLines::read(whole.lines(), self.lines, &self.clock()).without_known(&self.seen);
+        let clock = self.clock();
+        if !matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher) {
+            return daemon_ends::read(whole.lines(), self.lines, &clock).without_known(&self.seen);
+        }
+        let mut last = LastLines::read(whole.lines(), self.lines, &clock).without_known(&self.seen);
         last.worked_at = last.worked_at.map(|at| self.corrected(at));
         last.written_at = last.written_at.map(|at| self.corrected(at));
         last
@@ -465,10 +469,17 @@ impl StreamReader {
             let is_own = observation.text.contains(OWN_PROLOG) || is_board_event(&observation.text);
             self.origin.node.clone().filter(|_| is_own)
         };
+        // Slurm's daemon names the node of the processes that it could not end.
+        let of_step = || {
+            let mut marks = observation.marks.iter();
+            let mark = marks.find(|mark| mark.class.as_str() == classes::HUNG_TASK)?;
+            mark.fields.get("node").map(NodeId::from)
+        };
         let is_job_log = self.source != EvidenceSource::KernelLog;
         node_in(&observation.text)
             .filter(|_| is_job_log)
             .or_else(|| described_node(&observation.context))
+            .or_else(of_step)
             .or_else(of_service)
             .or_else(of_daemon)
     }

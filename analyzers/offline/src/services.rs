@@ -83,8 +83,8 @@ const SERVICES: [&str; 54] = [
 ];
 
 /// Parts of names of services.
-const SERVICE_PARTS: [&str; 9] = [
-    "-agent", "_agent", "daemon", "exporter", "helper", "-refresh", "manager", "-server", "systemd",
+const SERVICE_PARTS: [&str; 11] = [
+    "-agent", "_agent", "daemon", "exporter", "fuse", "helper", "manager", "mount", "-refresh", "-server", "systemd",
 ];
 
 /// Beginnings of the names of services that start, watch and end jobs.
@@ -147,6 +147,16 @@ pub(crate) fn relation(text: &str, mark: &Classification) -> ServiceRelation {
 /// Returns true for a message of a system log that a service of the machine wrote.
 pub(crate) fn is_service_line(text: &str) -> bool {
     SyslogTag::parse(text).is_some_and(|tag| is_service(tag.name) && (tag.pid.is_some() || !is_word(tag.name)))
+}
+
+/// Returns true for the name of a service without which a node runs no jobs: of its scheduler, its containers or its GPUs.
+pub(crate) fn serves_jobs(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_supervisor = SUPERVISORS.iter().any(|start| lower.starts_with(start)) && !lower.starts_with("systemd");
+    let is_of_gpus = ["nvidia-", "nv-", "habana", "rocm"]
+        .iter()
+        .any(|start| lower.starts_with(start));
+    (is_supervisor || is_of_gpus) && !is_program(&lower)
 }
 
 /// Writer of a message in a system log.

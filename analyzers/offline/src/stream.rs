@@ -40,6 +40,13 @@ pub struct ReadStream {
     pub(crate) lines: u64,
 }
 
+impl ReadStream {
+    /// Returns true for the output of a job or of its launcher.
+    pub(crate) fn is_of_job(&self) -> bool {
+        matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher)
+    }
+}
+
 /// Observation with its place.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacedObservation {

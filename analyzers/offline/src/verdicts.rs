@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_diagnosis::{
-    ASSUMED_YEAR_FIELD, CandidateStrength, FailureScene, HOST_FIELD, NEXT_ATTEMPT_FIELD, POD_NODE_FIELD, Signal,
-    diagnose_within, is_about_machine, is_same_device, labelled_node, reports_process, unplaced_local_rank,
+    ASSUMED_YEAR_FIELD, CandidateStrength, FailureScene, HOST_FIELD, NEXT_ATTEMPT_FIELD, POD_NODE_FIELD,
+    PROCESS_HOST_FIELD, Signal, diagnose_within, is_about_machine, is_same_device, labelled_node, reports_process,
+    unplaced_local_rank,
 };
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
@@ -25,7 +26,7 @@ const KEY_LINES: usize = 8;
 const REPORTED_LINE: &str = "reported_line";
 
 /// Note about a time with the year of the last write to its log.
-const ASSUMED_YEAR: &str = "no line states the year: it follows from the time of the file";
+pub(crate) const ASSUMED_YEAR: &str = "no line states the year: it follows from the time of the file";
 
 /// Maximum number of further cases of an incident.
 const OWN_FAULTS: usize = 16;
@@ -359,6 +360,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let unexplained = unexplained(incident, &opinion.findings);
     let waiting = waiting(incident, &opinion.findings, &opinion.earlier_waits);
     let root_rank = verdict.root_rank.and_then(|rank| placed_rank(incident, first, rank));
+    let writers = writers(incident, first, root_node.as_ref());
     let requeued = incident.items.iter().any(|item| item.sign.is_signed(REQUEUE));
     let requeued = requeued && verdict.class.as_str() == classes::EXTERNAL_TERMINATION;
     let case = OfflineCase {
@@ -412,6 +414,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .reasoning
             .into_iter()
             .map(|reason| reason.text)
+            .chain(writers)
             .chain(written_on.map(|node| origin_of_line(first, &node)))
             .chain(first.filter(|_| verdict.root_rank.is_none()).and_then(local_rank))
             .chain(first.and_then(next_attempt))
@@ -460,11 +463,38 @@ fn placed_rank(incident: &Incident, first: Option<&LocatedSignal>, rank: Rank) -
 
 /// Returns a sentence about the node of the first line, which is that of its label or that of its log.
 fn origin_of_line(first: Option<&LocatedSignal>, node: &NodeId) -> String {
-    let has_label = first.is_some_and(|item| item.sign.field(HOST_FIELD).is_some());
-    if has_label {
+    let has_field = |name: &str| first.is_some_and(|item| item.sign.field(name).is_some());
+    if has_field(PROCESS_HOST_FIELD) {
+        format!("The launcher states that the process ran on node {node}.")
+    } else if has_field(HOST_FIELD) {
         format!("The label of its line names node {node}.")
     } else {
         format!("Its log is of node {node}.")
+    }
+}
+
+/// Maximum number of nodes that a sentence names.
+const NAMED: usize = 6;
+
+/// Returns a sentence about the nodes that label the lines of the class of the first cause, if the case names no node.
+fn writers(incident: &Incident, first: Option<&LocatedSignal>, root_node: Option<&NodeId>) -> Option<String> {
+    let class = first.filter(|_| root_node.is_none())?.sign.class();
+    let lines = incident.items.iter().filter(|item| item.sign.class() == class);
+    let hosts: BTreeSet<&str> = lines.filter_map(|item| item.sign.field(HOST_FIELD)).collect();
+    let names: Vec<&str> = hosts.iter().take(NAMED).copied().collect();
+    let more = hosts.len() - names.len();
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    match names.as_slice() {
+        [] => None,
+        [one] => Some(format!("Node {one} wrote the lines that report it.")),
+        many => Some(format!(
+            "Nodes {}{more} wrote the lines that report it.",
+            many.join(", ")
+        )),
     }
 }
 

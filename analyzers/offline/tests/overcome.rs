@@ -288,3 +288,43 @@ fn a_daemon_that_only_jobs_over_nodes_need_fails_nothing_alone() {
     let idle = "ErrorCode:DCGM_FR_IMEX_UNHEALTHY GPU:0 IMEX daemon status is -3 (not READY)";
     assert_eq!(of("agent-event", idle).class, "none");
 }
+
+#[test]
+fn the_answer_of_another_server_ends_no_wait() {
+    let log = |server: &str| {
+        format!(
+            "[Wed Apr 10 17:58:24 2024] nfs: server 192.168.0.1 not responding, still trying\n[Wed Apr 10 17:58:39 2024] nfs: server \
+             {server} OK\n"
+        )
+    };
+    let classes = |server: &str| -> Vec<String> {
+        let cases = crate::folders::diagnose(&[("dmesg", &log(server))]);
+        cases.into_iter().map(|case| case.class).collect()
+    };
+    assert_eq!(classes("192.168.0.1"), Vec::<String>::new());
+    assert_eq!(classes("192.168.0.2"), ["filesystem-hang"]);
+}
+
+#[test]
+fn reports_of_machines_that_are_over_are_noted_with_the_reason() {
+    let corrected = "[ 2484.374025] {359}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 512\n[ 2484.374028] \
+                     {359}[Hardware Error]: It has been corrected by h/w and requires no further action\n[ 2484.374029] \
+                     {359}[Hardware Error]: event severity: corrected\n[ 2484.374030] {359}[Hardware Error]:  Error 0, type: \
+                     corrected\n[ 2484.374031] {359}[Hardware Error]:   section_type: PCIe error\n";
+    let files = "[Wed Apr 10 17:58:24 2024] nfs: server 192.168.0.1 not responding, still trying\n[Wed Apr 10 17:58:39 2024] nfs: \
+                 server 192.168.0.1 OK\n";
+    let switches = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4753]: Detected Pre-NVL5 system\nSep 18 03:19:01 n1 \
+                    nvidia-fabricmanager-start.sh[4756]: request to query NVSwitch device information from NVSwitch driver failed \
+                    with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]\nSep 18 03:19:01 n1 systemd[1]: \
+                    nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE\n";
+    for (name, log, reason) in [
+        ("kern.log", corrected, "the hardware corrected the error"),
+        ("dmesg", files, "the file system answered again"),
+        ("syslog", switches, "the machine has no NVSwitch"),
+    ] {
+        let found = crate::folders::group(&[(name, log)]);
+        assert!(found.cases.is_empty(), "{name}: {:?}", found.cases);
+        let notes: Vec<String> = found.reports.iter().map(ToString::to_string).collect();
+        assert!(notes.len() == 1 && notes[0].contains(reason), "{name}: {notes:?}");
+    }
+}

@@ -55,6 +55,21 @@ fn a_failure_of_a_later_attempt_is_a_case_of_its_own() {
 }
 
 #[test]
+fn a_log_with_the_steps_of_a_rank_is_open_and_a_warning_of_wandb_is_no_work() {
+    let steps: String = (0..5).map(|step| format!("rank 0 step {step}\n")).collect();
+    let found = group(&[("rank-0.log", &steps)]);
+    assert!(found.cases.is_empty() && found.open_ends.len() == 1, "{found:?}");
+    assert_eq!(
+        (found.open_ends[0].line, found.open_ends[0].text.as_str()),
+        (5, "rank 0 step 4")
+    );
+    let warned = "2024-12-08,22:10:14 | INFO | Train Epoch: 14 [41/14656] Loss: 3.6008 (3.656) LR: 0.000041\nwandb: WARNING (User \
+                  provided step: 205224 is less than current step: 205528. Dropping entry: {'train/loss': 3.6, 'step': 205224}).\n";
+    let found = group(&[("run.log", warned)]);
+    assert_eq!(found.open_ends[0].line, 1, "{found:?}");
+}
+
+#[test]
 fn logs_that_just_end_are_named() {
     let found = group(&[("rank-0.log", &work(5)), ("rank-1.log", &work(4))]);
     assert!(found.cases.is_empty());

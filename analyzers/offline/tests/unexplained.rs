@@ -39,3 +39,46 @@ fn a_stated_failure_before_more_work_or_a_success_is_none() {
         assert!(cases.is_empty(), "{log}: {cases:?}");
     }
 }
+
+/// aws-parallelcluster#5670 and HabanaAI/hccl_demo.
+#[test]
+fn an_operation_that_failed_is_a_failure_if_no_log_shows_work() {
+    let launch = "2023-08-28 16:55:46,889 - [slurm_plugin.resume:_resume] - INFO - Successfully launched nodes (x0) []\n2023-08-28 \
+                  16:55:46,889 - [slurm_plugin.resume:_resume] - ERROR - Failed to launch following nodes, setting nodes to down: \
+                  (x1) ['spot-1']\n2023-08-28 16:55:46,908 - [slurm_plugin.resume:main] - INFO - ResumeProgram finished.\n";
+    let number = "demo: In function initDevice(): openRing(&handle, nullptr) failed with ring error: 20\n";
+    for (log, line) in [(launch, 2), (number, 1)] {
+        let cases = diagnose(&[("slurm_resume.log", log)]);
+        assert_eq!(cases.len(), 1, "{log}: {cases:?}");
+        assert_eq!(
+            (cases[0].class.as_str(), cases[0].key_lines[0].line),
+            ("unknown", line),
+            "{log}"
+        );
+    }
+    // A program that works reports such errors too, and 0 is no error.
+    for log in [
+        "2023-08-28 16:55:46,889 - INFO - step 40 loss 2.0\n2023-08-28 16:56:00,000 - ERROR - Failed to send the metrics\n",
+        "2023-08-28 16:56:00,000 - ERROR - Failed to send the metrics\n2023-08-28 16:56:46,889 - INFO - step 40 loss 2.0\n",
+        "the probe failed with status code: 0\n",
+        "2023-08-28 16:56:00,000 - ERROR - lane 3 is dry\n",
+    ] {
+        let cases = diagnose(&[("job.log", log)]);
+        assert!(cases.is_empty(), "{log}: {cases:?}");
+    }
+}
+
+#[test]
+fn a_daemon_of_jobs_that_ends_is_a_failure_and_another_daemon_is_none() {
+    let fatal = "Feb 24 09:21:38 n1 slurmd[26180]: fatal: lanes of the ring are dry\n";
+    let cases = diagnose(&[("messages", fatal)]);
+    assert_eq!(cases.len(), 1, "{cases:?}");
+    assert_eq!(cases[0].class, "unknown");
+    for log in [
+        "Feb 24 09:21:38 n1 sshd[77]: fatal: Timeout before authentication for 10.0.0.9 port 22\n".to_owned(),
+        format!("{fatal}Feb 24 09:22:38 n1 slurmd[26301]: slurmd started on Tue\n"),
+    ] {
+        let cases = diagnose(&[("messages", &log)]);
+        assert!(cases.is_empty(), "{log}: {cases:?}");
+    }
+}

@@ -6,13 +6,18 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Role};
 
 use super::{FailureFamily, confidence, roots};
+use crate::first_rank::PROCESS_HOST_FIELD;
 use crate::job_numbers::{are_of_different_jobs, is_row};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     // A scheduler ends the rest of a step after its first task failed; then its messages do not name the cause.
     // Neither does the end of a process that was ordered to end.
-    let ended = scene.marks().find(|(_, sign)| is_end_of_task(scene, sign));
+    // The launcher that states the host of an ended process states the signal of the same end below it.
+    let is_same_report = |sign: &Signal| sign.field(PROCESS_HOST_FIELD).is_some();
+    let ended = scene
+        .marks()
+        .find(|(_, sign)| is_end_of_task(scene, sign) && !is_same_report(sign));
     let watched = scene.exits().next().is_some();
     let failed_before = |index: usize| watched || ended.is_some_and(|(first, _)| first < index);
     let mut found: BTreeMap<&str, CauseCandidate> = BTreeMap::new();

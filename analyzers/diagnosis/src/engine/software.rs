@@ -34,6 +34,9 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     );
 }
 
+/// Signature of Slurm's report of a node on which processes outlive SIGKILL.
+const UNKILLABLE_STEP: &str = "slurm-step-unkillable";
+
 fn candidate(
     scene: &FailureScene<'_>,
     class: &str,
@@ -48,6 +51,7 @@ fn candidate(
             machine @ (Entity::Device { .. } | Entity::Node { .. }),
             EvidenceSource::KernelLog | EvidenceSource::Host | EvidenceSource::Gpu,
         ) => machine.clone(),
+        (node @ Entity::Node { .. }, _) if scene.has_fault_ends && earliest.is_signed(UNKILLABLE_STEP) => node.clone(),
         _ if is_check_of_some_nodes(scene, earliest, signs) => earliest.entity.clone(),
         // The same message from several ranks concerns the program, not the ranks.
         _ if ranks.len() > 1 => scene.job_entity(),

@@ -235,7 +235,10 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         return false;
     };
     if bracket && !c.eat("]") {
-        return false;
+        let Some(level) = ray_process(&mut c) else {
+            return false;
+        };
+        line.level = line.level.or(Some(level));
     }
     // The first clock is the collector's (container log, system log), which all lines of the file share.
     line.at = line.at.or(at);
@@ -251,6 +254,27 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     code_place(&mut c);
     line.text = c.rest;
     true
+}
+
+/// Parses ` E 329 331]` after the time in lines of Ray's own processes: level, process, thread (`src/ray/util/logging.cc`).
+fn ray_process(cursor: &mut LineCursor<'_>) -> Option<LogLevel> {
+    let mut c = *cursor;
+    c.eat(" ").then_some(())?;
+    let level = match c.run(|b| b.is_ascii_alphabetic())? {
+        "T" | "D" => LogLevel::Debug,
+        "I" => LogLevel::Info,
+        "W" => LogLevel::Warning,
+        "E" => LogLevel::Error,
+        "C" | "F" => LogLevel::Critical,
+        _ => return None,
+    };
+    for _ in 0..2 {
+        c.eat(" ").then_some(())?;
+        c.digits(10)?;
+    }
+    c.eat("]").then_some(())?;
+    *cursor = c;
+    Some(level)
 }
 
 /// Parses `module:function:12 - ` of loguru.

@@ -6,10 +6,10 @@ use rankguard_diagnosis::{RunBeside, Signal};
 use rankguard_faults::{Catalogue, FailureClass, classes};
 use rankguard_model::{EvidenceSource, NodeId, Role, Severity};
 
-use super::came_back;
-use super::corrected::holds_only_corrected;
+use super::corrected::{holds_only_corrected, is_corrected_record};
 use super::redundant::{answered_disk, paths_came_back, took_over};
 use super::requeue::is_requeue;
+use super::{answered_again, came_back, has_no_switches};
 use crate::certainty::ENDINGS;
 use crate::excuse::{causes, is_excused};
 use crate::incident::{Incident, LocatedSignal, QUIET};
@@ -40,6 +40,12 @@ const ANSWERED: &str = "the disk aborted the late command without a reset and no
 /// Reason why a report is no case: the link came up again.
 const UP_AGAIN: &str = "the link came up again and nothing else failed at its time";
 
+/// Reason why a report is no case: the file system answered again.
+const FILES_AGAIN: &str = "the file system answered again and nothing else failed at its time";
+
+/// Reason why a report is no case: the machine needs no fabric manager.
+const NO_SWITCHES: &str = "the machine has no NVSwitch that the service could manage";
+
 /// Reason why a report is no case: the path came up again.
 const PATH_UP: &str = "the path came up again and nothing else failed at its time";
 
@@ -66,7 +72,8 @@ pub struct OvercomeReport {
 
 impl fmt::Display for OvercomeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, line {}: {}", self.file, self.line, self.class)?;
+        let class = if self.class == classes::NONE { "a report" } else { &self.class };
+        write!(f, "{}, line {}: {class}", self.file, self.line)?;
         if let Some(node) = &self.node {
             write!(f, " on node {node}")?;
         }
@@ -122,6 +129,9 @@ pub(crate) fn beside_sentence(run: RunBeside) -> &'static str {
 /// Returns the first report of an incident of machines that is no failure: the run ended well, or the hardware corrected
 /// all errors. A defect of hardware lasts, so it remains a case.
 pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<OvercomeReport> {
+    if means_something(incident).next().is_none() {
+        return silenced_report(incident);
+    }
     let ended_nothing = ended_nothing(incident, catalogue);
     let reason = if ended_nothing && beside_run(incident) == Some(RunBeside::EndedWell) {
         WELL
@@ -129,6 +139,8 @@ pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<Over
         CORRECTED
     } else if came_back(&incident.items) {
         UP_AGAIN
+    } else if answered_again(&incident.items) {
+        FILES_AGAIN
     } else if took_over(&incident.items) {
         TOOK_OVER
     } else if answered_disk(&incident.items) {
@@ -143,18 +155,30 @@ pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<Over
         return None;
     };
     let item = means_something(incident).next()?;
-    Some(OvercomeReport {
+    Some(report(incident, item, reason))
+}
+
+/// Reasons why records of machines mean nothing in an incident without others.
+const SILENCED: [(fn(&Signal) -> bool, &str); 2] = [(is_corrected_record, CORRECTED), (has_no_switches, NO_SWITCHES)];
+
+/// Returns the report of an incident of machines in which all is noise, because of what one of its records states.
+fn silenced_report(incident: &Incident) -> Option<OvercomeReport> {
+    SILENCED.iter().find_map(|(is_reason, reason)| {
+        let item = incident.items.iter().find(|item| is_reason(&item.sign))?;
+        Some(report(incident, item, *reason))
+    })
+}
+
+fn report(incident: &Incident, item: &LocatedSignal, reason: &'static str) -> OvercomeReport {
+    let log = incident.logs.get(item.log);
+    OvercomeReport {
         reason,
-        file: incident
-            .logs
-            .get(item.log)
-            .map(|log| log.name.clone())
-            .unwrap_or_default(),
+        file: log.map(|log| log.name.clone()).unwrap_or_default(),
         line: item.key_line,
         node: named_node(&item.sign),
         class: item.sign.class().map(ToString::to_string).unwrap_or_default(),
         text: item.sign.text.clone(),
-    })
+    }
 }
 
 /// Returns true if an incident is no failure because the run ended well or worked on. Hardware that wears out while a run

@@ -46,6 +46,11 @@ pub(crate) fn without_corrected(incident: &Incident) -> Cow<'_, Incident> {
     Cow::Owned(others)
 }
 
+/// Returns true for a record of the firmware or of mcelog about an error that was corrected.
+pub(super) fn is_corrected_record(sign: &Signal) -> bool {
+    SEVERITIES.iter().any(|[corrected, ..]| sign.is_signed(corrected))
+}
+
 fn is_of_corrected_class(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     [classes::HOST_MEMORY_CORRECTED_ERRORS, classes::PCIE_CORRECTED_ERRORS].contains(&class)
