@@ -298,6 +298,6 @@ fn machines_get_hostile_names_as_they_are() {
     let ran = rankguard(&["diagnose", "--format", "json", path(dir.path())]).expect(1);
     assert_harmless("JSON", &ran.stdout);
     let cases: serde_json::Value = serde_json::from_str(&ran.stdout).expect("a document");
-    let file = cases[0]["key_lines"][0]["file"].as_str().expect("a file");
+    let file = cases["cases"][0]["key_lines"][0]["file"].as_str().expect("a file");
     assert!(file.ends_with(HOSTILE), "{file:?}");
 }

@@ -86,9 +86,9 @@ impl Default for Rules {
 pub(crate) enum Format {
     /// Text for people.
     Table,
-    /// One array of objects.
+    /// One object.
     Json,
-    /// One object per line.
+    /// One object per line: cases, then notes.
     Jsonl,
 }
 

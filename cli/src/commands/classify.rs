@@ -53,6 +53,8 @@ struct VerdictRecord {
     layer: String,
     root_rank: Option<Rank>,
     root_node: Option<NodeId>,
+    /// Blamed entity, in words.
+    blamed: String,
     confidence: f64,
     key_lines: Vec<KeyLineRecord>,
     action: String,
@@ -107,6 +109,7 @@ impl VerdictRecord {
             layer: layer.unwrap_or(case.layer),
             root_rank: case.root_rank,
             root_node: case.root_node,
+            blamed: case.blamed,
             confidence: case.confidence,
             action: case.action,
             alternatives: case.alternatives,

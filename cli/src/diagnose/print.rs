@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use rankguard_console::display_text::count;
 use rankguard_console::out::{json_line_text, json_text};
-use rankguard_model::printable;
+use rankguard_model::{NodeId, printable};
 use rankguard_offline::OfflineCase;
+use rankguard_templates::NoveltyFinding;
 use serde::Serialize;
 
 use super::{Diagnoses, Format, HealthyComparison};
@@ -17,16 +18,7 @@ const WIDTH: usize = 160;
 pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Table => table(found, out),
-        Format::Json => match &found.novelties {
-            HealthyComparison::NotRequested => json_pretty(&found.cases, out),
-            HealthyComparison::NothingRead => {
-                json_pretty(&serde_json::json!({"cases": found.cases, "novelties": null}), out)
-            }
-            HealthyComparison::Novelties(novelties) => {
-                let both = serde_json::json!({"cases": found.cases, "novelties": novelties});
-                json_pretty(&both, out)
-            }
-        },
+        Format::Json => json_pretty(&DiagnosisDocument::of(found), out),
         Format::Jsonl => {
             if let HealthyComparison::Novelties(novelties) = &found.novelties {
                 for novelty in novelties {
@@ -36,7 +28,47 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
             for case in &found.cases {
                 json_line(case, out)?;
             }
+            for note in &found.notes {
+                json_line(&serde_json::json!({"note": note}), out)?;
+            }
             Ok(())
+        }
+    }
+}
+
+/// Result of a diagnosis as one document.
+#[derive(Debug, Serialize)]
+struct DiagnosisDocument<'a> {
+    cases: &'a [OfflineCase],
+    /// Reports that are no case, logs that do not state how their run ended, and remarks on the selection of logs.
+    notes: &'a [String],
+    /// Input that was not read, with the reason.
+    skipped: &'a [String],
+    /// Lines that healthy runs do not contain, if a comparison was requested; none if no line of a healthy run could be
+    /// read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    novelties: Option<NoveltyList<'a>>,
+}
+
+/// Lines that healthy runs do not contain.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum NoveltyList<'a> {
+    NothingRead,
+    Found(&'a [NoveltyFinding]),
+}
+
+impl<'a> DiagnosisDocument<'a> {
+    fn of(found: &'a Diagnoses) -> Self {
+        Self {
+            cases: &found.cases,
+            notes: &found.notes,
+            skipped: &found.problems,
+            novelties: match &found.novelties {
+                HealthyComparison::NotRequested => None,
+                HealthyComparison::NothingRead => Some(NoveltyList::NothingRead),
+                HealthyComparison::Novelties(novelties) => Some(NoveltyList::Found(novelties)),
+            },
         }
     }
 }
@@ -143,6 +175,10 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
     writeln!(out, "   blamed      {}", printable(&case.blamed))?;
     if let Some(rank) = case.root_rank {
         writeln!(out, "   root rank   {rank}")?;
+    }
+    let is_named = |node: &&NodeId| case.blamed.split([' ', ',']).any(|word| word == node.as_str());
+    if let Some(node) = case.root_node.as_ref().filter(|node| !is_named(node)) {
+        writeln!(out, "   root node   {}", printable(node.as_str()))?;
     }
     for (taxonomy, places) in case.taxonomies.iter() {
         writeln!(out, "   {taxonomy:<22} {}", places.join(", "))?;

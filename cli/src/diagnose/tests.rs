@@ -213,6 +213,30 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
 }
 
 #[test]
+fn documents_hold_the_notes_that_people_read() {
+    let root = folder(&[("rank-0.log", b"step 1 loss 0.9\nstep 2 loss 0.8\n")]);
+    let mut args = DiagnoseArgs {
+        paths: vec![root.path().to_owned()],
+        healthy: Vec::new(),
+        clocks: BTreeMap::new(),
+        rules: Rules::default(),
+        limits: ReadLimits::default(),
+        format: Format::Json,
+    };
+    let mut print = |format| {
+        args.format = format;
+        let mut out = Vec::new();
+        assert!(!run(&args, &mut out, &mut std::io::sink()).unwrap());
+        serde_json::from_slice::<serde_json::Value>(&out).unwrap()
+    };
+    let document = print(Format::Json);
+    assert_eq!(document["cases"], serde_json::json!([]));
+    let note = document["notes"][0].as_str().unwrap();
+    assert!(note.contains("does not state how the run ended"), "{document}");
+    assert_eq!(print(Format::Jsonl)["note"], note);
+}
+
+#[test]
 fn a_log_that_states_the_end_of_its_run_is_not_open() {
     let root = folder(&[
         ("rank-0.log", b"step 1 loss 0.9\nstep 2 loss 0.8\n"),
