@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use rankguard_datasets::{Dataset, TableKind, open};
+use rankguard_datasets::{Dataset, TableKind, open, open_mapped};
 use rankguard_studies::{ResultCell, StudyError, StudyOptions, figures, studies};
 
 fn dataset(name: &str) -> Option<Dataset> {
@@ -297,4 +297,58 @@ fn lives_that_still_run_are_censored_and_said_so() {
         }
         ref other => panic!("{other:?} is no number"),
     }
+}
+
+#[test]
+fn failures_outside_the_population_count_for_all_together_only() {
+    let Some(data) = dataset("lanl-node-failures") else {
+        return;
+    };
+    let failures = |options: &StudyOptions| -> Vec<ResultCell> {
+        let outcome = run("mtbf", &data, options).expect("a rate");
+        outcome.tables[0].rows.iter().map(|row| row[1].clone()).collect()
+    };
+    // System 17 states no number of nodes, and has 126 failures.
+    let count = ResultCell::Count;
+    assert_eq!(failures(&StudyOptions::default()), [count(23_739), count(23_613)]);
+    let given = StudyOptions {
+        population: Some(5_100),
+        ..StudyOptions::default()
+    };
+    assert_eq!(failures(&given), [count(23_739), count(23_739)]);
+}
+
+#[test]
+fn failures_of_programs_make_no_node_a_lemon() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("failures-of-programs");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (file, mapping) = (folder.join("failures.csv"), folder.join("map.toml"));
+    let lines = "t,n,l\n1700000000,n1,user-code\n1700000010,n1,user-data\n1700000020,n1,hardware\n1700003600,n2,network\n\
+                 1700003700,n2,\n";
+    std::fs::write(&file, lines).expect("written");
+    let columns = "[columns]\ntime = \"t\"\nnode = \"n\"\nx_layer = \"l\"\n";
+    std::fs::write(
+        &mapping,
+        format!("table = \"failures\"\nformat = \"csv\"\ntime = \"unix\"\npopulation = 4\n{columns}"),
+    )
+    .expect("written");
+    let data = open_mapped(&file, &mapping).expect("it is read");
+    let outcome = run("lemons", &data, &StudyOptions::default()).expect("shares");
+    let worst = outcome.tables.last().expect("a table");
+    let counts: Vec<(&ResultCell, &ResultCell)> = worst.rows.iter().map(|row| (&row[0], &row[1])).collect();
+    assert_eq!(
+        counts,
+        [
+            (&ResultCell::from("n2"), &ResultCell::Count(2)),
+            (&ResultCell::from("n1"), &ResultCell::Count(1))
+        ]
+    );
+    assert!(
+        outcome
+            .problems
+            .iter()
+            .any(|problem| problem.starts_with("2 failures of programs")),
+        "{:?}",
+        outcome.problems
+    );
 }

@@ -171,6 +171,12 @@ fn cases_are_selected_as_by_the_command_line() {
                 "{problem}"
             );
         }
+        for class in ["gpu-fallen-of-bus", "nope"] {
+            let answer = get(&service, &format!("/api/v1/cases?class={class}")).await.json();
+            let known = answer["known"].as_array().into_iter().flatten();
+            let mut known = known.filter_map(Value::as_str);
+            assert!(known.any(|known| known == "gpu-fallen-off-bus"), "{answer}");
+        }
         let answer = get(&service, "/api/v1/cases?colour=red").await.json();
         assert_eq!(answer["type"], "urn:rankguard:problem:unknown-parameter");
         let known: BTreeSet<&str> = answer["known"]

@@ -1,5 +1,7 @@
 //! Nodes with the most failures.
 
+use std::sync::Arc;
+
 use rankguard_datasets::{Dataset, LabelColumn, TableKind as Canonical};
 use rankguard_statistics::rate::posterior;
 
@@ -43,9 +45,35 @@ fn worst<'a>(labels: &'a LabelColumn, counts: &[u64]) -> Vec<(&'a str, u64)> {
     worst
 }
 
+/// Layers of failures that say nothing about the node on which they happened.
+const OF_PROGRAMS: [&str; 3] = ["user-code", "user-data", "model-numerics"];
+
+fn is_of_program(layer: Option<&str>) -> bool {
+    layer.is_some_and(|layer| OF_PROGRAMS.contains(&layer))
+}
+
+/// Returns the labels of the failures, without those of programs if the data tells them apart, and the number of these.
+fn failures_of_machines(data: &Dataset, by: &str) -> Result<(Arc<LabelColumn>, u64), StudyError> {
+    let labels = data.labels(Canonical::Failures, by)?;
+    let Ok(layers) = data.strings(Canonical::Failures, "x_layer") else {
+        return Ok((labels, 0));
+    };
+    let rows = || labels.texts().zip(&layers);
+    let of_programs = rows()
+        .filter(|(text, layer)| text.is_some() && is_of_program(layer.as_deref()))
+        .count() as u64;
+    if of_programs == 0 {
+        return Ok((labels, 0));
+    }
+    let of_machines = rows()
+        .map(|(text, layer)| text.filter(|_| !is_of_program(layer.as_deref())))
+        .collect();
+    Ok((Arc::new(of_machines), of_programs))
+}
+
 fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("node");
-    let labels = data.labels(Canonical::Failures, by)?;
+    let (labels, of_programs) = failures_of_machines(data, by)?;
     let population = options.population(data)?;
     let hours = length(data)? / 3_600.0;
     let all: u64 = labels.counts().iter().sum();
@@ -76,6 +104,12 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
     outcome
         .problems
         .extend(options.population_problem(data, Canonical::Failures)?);
+    if of_programs > 0 {
+        outcome.problems.push(format!(
+            "{of_programs} failures of programs and their data (layers {}) are left out: they say nothing about the node",
+            OF_PROGRAMS.join(", ")
+        ));
+    }
     let mut table = ResultTable::new(
         "the worst",
         &[

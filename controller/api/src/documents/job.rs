@@ -82,6 +82,8 @@ pub(crate) struct CheckpointDocument {
     in_parity: u32,
     /// Time at which the mirror was complete.
     mirrored_at: Option<UtcTime>,
+    /// False if the retention rules of the job let it go: the store removes it, or has removed it.
+    retained: bool,
 }
 
 /// Checkpoint that was begun and will not be committed.
@@ -133,7 +135,10 @@ impl JobSummaryDocument {
             nodes_max: job.nodes.max,
             ranks_per_node: job.ranks_per_node,
             world_size: job.world_size,
-            newest_checkpoint: job.newest_checkpoint.as_ref().map(CheckpointDocument::of),
+            newest_checkpoint: job
+                .newest_checkpoint
+                .as_ref()
+                .map(|newest| CheckpointDocument::of(newest, true)),
             case: job.case.map(|case| case.0),
             submitted_at: UtcTime(job.submitted_at),
             ended_at: job.ended_at.map(UtcTime),
@@ -172,7 +177,7 @@ impl JobDocument {
 }
 
 impl CheckpointDocument {
-    pub(crate) fn of(checkpoint: &CheckpointView) -> Self {
+    pub(crate) fn of(checkpoint: &CheckpointView, retained: bool) -> Self {
         Self {
             step: checkpoint.step.0,
             generation: checkpoint.generation.0,
@@ -182,6 +187,7 @@ impl CheckpointDocument {
             copied: checkpoint.copied,
             in_parity: checkpoint.in_parity,
             mirrored_at: checkpoint.mirrored_at.map(UtcTime),
+            retained,
         }
     }
 }

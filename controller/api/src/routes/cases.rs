@@ -75,8 +75,10 @@ fn check_names(state: &DecisionState, query: &Query) -> Result<(), Problem> {
         let is_known = catalogue.class(&class.into()).is_some();
         if !is_known && !any(&|case| case.verdict.class.as_str() == class) {
             let similar = catalogue.similar_classes(class);
+            let all = || catalogue.classes().map(|class| class.id.as_str()).collect();
+            let known: Vec<&str> = if similar.is_empty() { all() } else { similar };
             return Err(unknown("class", class)
-                .known(similar)
+                .known(known)
                 .hint("`rankguard taxonomy crosswalk` lists the classes"));
         }
     }

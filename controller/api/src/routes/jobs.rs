@@ -1,6 +1,7 @@
 //! Routes of jobs.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use rankguard_core::JobSummary;
 use rankguard_model::{CheckpointView, Generation, JobId, JobView, Step};
@@ -48,10 +49,23 @@ pub(super) fn checkpoints(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem
     let page = PagedList::Checkpoints.page(request.query, older, |checkpoint| {
         format!("{}.{}", checkpoint.generation, checkpoint.step)
     });
+    let retained = retained_checkpoints(request);
+    let is_retained = |checkpoint: &CheckpointView| retained.as_ref().is_none_or(|all| all.contains(&key(checkpoint)));
+    let items = page.items.into_iter();
     json(&Page {
-        items: page.items.into_iter().map(CheckpointDocument::of).collect(),
+        items: items
+            .map(|checkpoint| CheckpointDocument::of(checkpoint, is_retained(checkpoint)))
+            .collect(),
         next: page.next,
     })
+}
+
+/// Returns the checkpoints that the retention rules of the job keep; none if it has no rules.
+fn retained_checkpoints(request: &StateRequest<'_>) -> Option<BTreeSet<CheckpointKey>> {
+    let job = request.state.jobs().get(&JobId::from(request.name))?;
+    let policy = job.spec.checkpoint.as_ref()?;
+    let kept = job.retained_checkpoints(policy, request.now);
+    Some(kept.into_iter().map(|id| (id.generation, id.step)).collect())
 }
 
 /// Key of a checkpoint within its job.
