@@ -70,6 +70,11 @@ pub fn case_progress(case: &Case) -> &'static str {
     }
 }
 
+/// Returns the words for a case without an outcome.
+pub fn no_outcome(case: &Case) -> &'static str {
+    if case.is_open() { "none yet" } else { "none" }
+}
+
 /// Returns the state of a case as in JSON: `awaits-decision`, or as [`case_state`] does.
 pub fn case_progress_id(case: &Case) -> &'static str {
     if case.awaits_operator.is_some() {

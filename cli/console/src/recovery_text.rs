@@ -78,12 +78,13 @@ pub fn input_lines(choice: &RecoveryChoice) -> Vec<String> {
 /// Compares the predicted restart time of a case with the measured one; `None` without a prediction.
 pub fn restart_line(case: &Case) -> Option<String> {
     let predicted = case.recovery.as_ref()?.restart_ms?;
-    let measured = case.restart_ms().map_or_else(
-        || "not yet".to_owned(),
-        |measured| display_text::millis(measured as f64),
-    );
+    let measured = match case.restart_ms() {
+        Some(measured) => format!("measured {}", display_text::millis(measured as f64)),
+        None if case.is_open() => "measured not yet".to_owned(),
+        None => "and the case ended before a step".to_owned(),
+    };
     Some(format!(
-        "from the plan to the first step: predicted {}, measured {measured}",
+        "from the plan to the first step: predicted {}, {measured}",
         display_text::millis(predicted as f64)
     ))
 }

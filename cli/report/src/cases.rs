@@ -86,7 +86,10 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
     let mut fact = |name: &str, value: String| {
         let _ = write!(html, "<dt>{name}</dt><dd>{value}</dd>");
     };
-    fact("outcome", escape(case.outcome.as_deref().unwrap_or("none yet")));
+    fact(
+        "outcome",
+        escape(case.outcome.as_deref().unwrap_or(display_text::no_outcome(case))),
+    );
     fact(
         "first seen",
         format!(

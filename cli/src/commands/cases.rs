@@ -341,7 +341,10 @@ fn page(case: &Case) -> String {
     } else if case.state == CaseState::FaultPresent {
         page.fact("open", &present_fault_text(case));
     }
-    page.fact("outcome", case.outcome.as_deref().unwrap_or("none yet"));
+    page.fact(
+        "outcome",
+        case.outcome.as_deref().unwrap_or(display_text::no_outcome(case)),
+    );
     page.fact("steps lost", &or_dash(case.steps_lost));
 
     for note in &case.notes {
