@@ -68,16 +68,11 @@ const MESSAGES: [MessageAdvice; 7] = [
 /// Returns the mitigation for a message, based on that of its class; none if that of the class applies.
 pub(crate) fn of_message(first: &Signal, general: &RecommendedMitigation) -> Option<RecommendedMitigation> {
     let message = MESSAGES.iter().find(|message| first.is_signed(message.signature))?;
-    let is_other = message.action.is_some_and(|action| action != general.action);
     Some(RecommendedMitigation {
         action: message.action.map_or_else(|| general.action.clone(), str::to_owned),
         advice: message.advice.to_owned(),
         advice_on_return: String::new(),
-        recommended_by: if is_other {
-            Vec::new()
-        } else {
-            general.recommended_by.clone()
-        },
+        recommended_by: Vec::new(),
     })
 }
 

@@ -398,7 +398,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
         assert!(run(&args, &mut out, &mut Vec::new()).unwrap());
         String::from_utf8(out).unwrap()
     };
-    let array: serde_json::Value = serde_json::from_str(&print(Format::Json)).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&print(Format::Json)).unwrap();
     for key in [
         "id",
         "class",
@@ -414,7 +414,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
         "alternatives",
         "reasoning",
     ] {
-        assert!(array[0].get(key).is_some(), "{key}");
+        assert!(document["cases"][0].get(key).is_some(), "{key}");
     }
     for format in [Format::Table, Format::Json, Format::Jsonl] {
         assert_eq!(print(format), print(format));

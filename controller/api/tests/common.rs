@@ -11,9 +11,10 @@ use rankguard_core::{DecisionState, Event, Policy, StampedEvent, step};
 use rankguard_faults::Catalogue;
 use rankguard_identity::{ConnectionPeer, RefusalCounters};
 use rankguard_model::{
-    CaseId, CaseNote, CaseNoteKind, Classification, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceBody,
-    EvidenceId, EvidenceSource, FieldValues, JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, Role, Sequence,
-    Timestamp,
+    CaseId, CaseNote, CaseNoteKind, CheckpointPolicy, CheckpointTiers, CheckpointView, Classification, ClockOffset,
+    Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation, JobId,
+    JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, RetentionPolicy, Role, RunId, RunStart, Sequence, Step,
+    StoreClaim, Timestamp,
 };
 
 /// Names of nodes and jobs that are hard to write in paths.
@@ -110,20 +111,52 @@ impl SampleCluster {
     }
 
     pub(crate) fn submit(&mut self, name: &str, nodes: u32) {
-        let spec = JobSpec {
-            id: name.into(),
-            command: vec!["train".to_owned(), "--secret".to_owned()],
-            env: BTreeMap::from([("TOKEN".to_owned(), "hidden-credential".to_owned())]),
-            workdir: None,
-            nodes: NodeRange { min: nodes, max: nodes },
-            ranks_per_node: 8,
-            checkpoint: None,
-            max_restarts: 3,
-            user: None,
-            resume_from: None,
-            standby: None,
-        };
+        let spec = spec(name, nodes);
         self.apply(Event::JobSubmitted { spec, claim: None });
+    }
+
+    /// Submits a job that starts from the newest of the checkpoints of these steps, of which its rules retain `keep`.
+    pub(crate) fn resume(&mut self, name: &str, keep: u32, steps: &[u64]) {
+        let view = |step: u64| CheckpointView {
+            step: Step(step),
+            generation: Generation(1),
+            world_size: 8,
+            bytes: 1,
+            committed_at: self.now,
+            stall_ms: Vec::new(),
+            copied: 0,
+            in_parity: 0,
+            mirrored_at: None,
+        };
+        let checkpoints: Vec<CheckpointView> = steps.iter().copied().map(view).collect();
+        let start = checkpoints.last().map(|newest| RunStart {
+            job: name.into(),
+            store: None,
+            run: None,
+            step: newest.step,
+            generation: newest.generation,
+        });
+        let claim = StoreClaim {
+            run: RunId::from("a"),
+            first: Generation(2),
+            start,
+            checkpoints,
+            passed_over: Vec::new(),
+        };
+        let spec = JobSpec {
+            checkpoint: Some(CheckpointPolicy {
+                every_steps: 10,
+                store: "/store".to_owned(),
+                keep,
+                retention: RetentionPolicy::default(),
+                tiers: CheckpointTiers::default(),
+            }),
+            ..spec(name, 1)
+        };
+        self.apply(Event::JobSubmitted {
+            spec,
+            claim: Some(Box::new(claim)),
+        });
     }
 
     /// Reports a GPU that has fallen off the bus, with 32 KiB of text.
@@ -181,6 +214,22 @@ impl SampleCluster {
         let health = Arc::new(Healthy(self.now));
         let service = ApiService::new(reader.clone(), health, RefusalCounters::default());
         (service, feed, reader)
+    }
+}
+
+fn spec(name: &str, nodes: u32) -> JobSpec {
+    JobSpec {
+        id: name.into(),
+        command: vec!["train".to_owned(), "--secret".to_owned()],
+        env: BTreeMap::from([("TOKEN".to_owned(), "hidden-credential".to_owned())]),
+        workdir: None,
+        nodes: NodeRange { min: nodes, max: nodes },
+        ranks_per_node: 8,
+        checkpoint: None,
+        max_restarts: 3,
+        user: None,
+        resume_from: None,
+        standby: None,
     }
 }
 

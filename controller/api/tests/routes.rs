@@ -193,6 +193,22 @@ fn cases_are_selected_as_by_the_command_line() {
 }
 
 #[test]
+fn checkpoints_that_retention_lets_go_are_marked() {
+    let mut cluster = SampleCluster::new(4, 0);
+    cluster.resume("saves", 2, &[10, 20, 30]);
+    let (service, _feed, _) = cluster.service();
+    block_on(async {
+        let answer = get(&service, "/api/v1/jobs/saves/checkpoints").await.json();
+        let items = answer["items"].as_array().expect("a list");
+        let retained: Vec<(u64, bool)> = items
+            .iter()
+            .filter_map(|item| Some((item["step"].as_u64()?, item["retained"].as_bool()?)))
+            .collect();
+        assert_eq!(retained, [(30, true), (20, true), (10, false)], "{answer}");
+    });
+}
+
+#[test]
 fn a_document_is_sent_once_while_it_does_not_change() {
     let cluster = SampleCluster::new(4, 2);
     let (service, _feed, _) = cluster.service();

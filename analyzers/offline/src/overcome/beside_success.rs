@@ -72,7 +72,11 @@ pub struct OvercomeReport {
 
 impl fmt::Display for OvercomeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = if self.class == classes::NONE { "a report" } else { &self.class };
+        let class = if self.class == classes::NONE {
+            "a report"
+        } else {
+            &self.class
+        };
         write!(f, "{}, line {}: {class}", self.file, self.line)?;
         if let Some(node) = &self.node {
             write!(f, " on node {node}")?;
