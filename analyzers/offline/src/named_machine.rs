@@ -71,9 +71,6 @@ pub(crate) fn lost_node(text: &str) -> Option<&str> {
     if text.trim_start().starts_with("Remote daemon: [") {
         return word_after("] on node ").filter(|name| is_node_name(name));
     }
-    if text.trim_start().starts_with("Peer host: ") {
-        return word_after("Peer host: ").filter(|name| is_node_name(name));
-    }
     if text.contains("has been marked dead") {
         return word_after(" and address: ");
     }
@@ -154,8 +151,6 @@ mod tests {
     fn launchers_name_the_node_that_they_lost() {
         for (text, expect) in [
             ("  Remote daemon: [[51202,0],1] on node c7", Some("c7")),
-            ("  Peer host:  c7-zone4", Some("c7-zone4")),
-            ("  Peer hostname: c7 ([[51202,0],1])", None),
             ("Remote daemon: [prterun-c1-77@0,1] on node c7", Some("c7")),
             ("c7: ssh: connect to host c7 port 22: Connection timed out", Some("c7")),
             ("ssh: connect to host c7 port 22: Connection timed out", None),

@@ -27,7 +27,7 @@ use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
 use crate::pod_ends::PodEnds;
-use crate::process_hosts::name_process_hosts;
+use crate::process_hosts::name_hosts;
 use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::quotation::{describes_option, is_quoted};
 use crate::services::{self, ServiceRelation};
@@ -361,7 +361,7 @@ impl StreamReader {
         self.failures.place(&mut self.seen);
         self.pod_ends.place(&mut self.seen);
         name_batch_host(&mut self.seen);
-        name_process_hosts(&mut self.seen);
+        name_hosts(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);
         }

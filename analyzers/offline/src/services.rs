@@ -25,7 +25,7 @@ pub(crate) enum ServiceRelation {
 }
 
 /// Services without a form that shows them.
-const SERVICES: [&str; 54] = [
+const SERVICES: [&str; 63] = [
     "anacron",
     "apt",
     "arpwatch",
@@ -34,6 +34,7 @@ const SERVICES: [&str; 54] = [
     "audit",
     "automount",
     "avahi",
+    "ceph-fuse",
     "certbot",
     "cfengine",
     "chef-client",
@@ -50,15 +51,22 @@ const SERVICES: [&str; 54] = [
     "fluent-bit",
     "freshclam",
     "fstrim",
+    "fusermount",
+    "fusermount3",
+    "gcsfuse",
     "gdm",
+    "goofys",
     "haproxy",
     "ibacm",
     "irqbalance",
+    "juicefs",
     "login",
     "logrotate",
     "mcelog",
     "metricbeat",
+    "mfsmount",
     "mmfs",
+    "mount-s3",
     "needrestart",
     "nginx",
     "nv-hostengine",
@@ -70,6 +78,7 @@ const SERVICES: [&str; 54] = [
     "puppet",
     "rasdaemon",
     "run-parts",
+    "s3fs",
     "salt-minion",
     "sendmail",
     "snap",
@@ -83,8 +92,8 @@ const SERVICES: [&str; 54] = [
 ];
 
 /// Parts of names of services.
-const SERVICE_PARTS: [&str; 11] = [
-    "-agent", "_agent", "daemon", "exporter", "fuse", "helper", "manager", "mount", "-refresh", "-server", "systemd",
+const SERVICE_PARTS: [&str; 9] = [
+    "-agent", "_agent", "daemon", "exporter", "helper", "-refresh", "manager", "-server", "systemd",
 ];
 
 /// Beginnings of the names of services that start, watch and end jobs.

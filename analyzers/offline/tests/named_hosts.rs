@@ -75,6 +75,13 @@ const PEER: &str = "An MPI communication peer process has unexpectedly disconnec
                     \x20 Local host: reco-zl-c4-reco313\n  Local PID:  7720\n  Peer host:  reco-zl-c4-reco316\n";
 
 #[test]
+fn a_host_without_a_report_is_no_failure() {
+    for line in ["  Peer host:  n4\n", "=   PID 4827 RUNNING AT n4\n"] {
+        assert!(diagnose(&[("run.log", line)]).is_empty(), "{line}");
+    }
+}
+
+#[test]
 fn the_peer_that_open_mpi_names_is_blamed() {
     let case = only(&[("run.log", PEER)]);
     assert_eq!(
