@@ -1,4 +1,4 @@
-//! Change log: the newest changes of cases and jobs, in a ring that all watches read.
+//! Change log: the newest changes of cases, jobs and nodes, in a ring that all watches read.
 //!
 //! A watch holds only its position, so that a client that does not read costs no memory. A position that has left the
 //! ring is a gap, which the watch reports.
@@ -8,8 +8,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rankguard_core::{DecisionState, Job};
-use rankguard_model::{Case, CaseId, JobId, Timestamp};
+use rankguard_core::{DecisionState, Job, Node};
+use rankguard_model::{Case, CaseId, JobId, NodeId, Timestamp};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -17,22 +17,26 @@ use crate::documents::{ChangeDocument, UtcTime, word};
 
 /// Changes that are retained.
 const CHANGES_MAX: usize = 4_096;
+/// Changes of nodes that one comparison records one by one. Beyond, one change names the list, so that a restart of a
+/// large cluster does not push changes of cases out of the ring.
+const NODES_MAX: usize = 100;
 
-/// Fingerprint of every case and job, in their order.
+/// Fingerprint of every case, job and node, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StateFingerprint {
     cases: Vec<(CaseId, ItemState)>,
     jobs: Vec<(JobId, ItemState)>,
+    nodes: Vec<(NodeId, ItemState)>,
 }
 
-/// State of a case or a job for display, and the digest of everything in which a change is recorded.
+/// State of a case, a job or a node for display, and the digest of everything in which a change is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ItemState {
     state: String,
     digest: u64,
 }
 
-/// Newest changes of cases and jobs, with their numbers.
+/// Newest changes of cases, jobs and nodes, with their numbers.
 #[derive(Debug)]
 pub(crate) struct ChangeLog {
     /// Id of this start of the controller.
@@ -74,9 +78,11 @@ impl StateFingerprint {
     pub(crate) fn of(state: &DecisionState) -> Self {
         let cases = state.cases().iter();
         let jobs = state.jobs().iter();
+        let nodes = state.fleet().iter();
         Self {
             cases: cases.map(|(id, case)| (*id, case_state(case))).collect(),
             jobs: jobs.map(|(name, job)| (name.clone(), job_state(job))).collect(),
+            nodes: nodes.map(|(name, node)| (name.clone(), node_state(node))).collect(),
         }
     }
 }
@@ -110,6 +116,29 @@ fn job_state(job: &Job) -> ItemState {
     ItemState { state, digest }
 }
 
+/// Returns the state of a node. Ranks that are placed on it are changes of their job.
+fn node_state(node: &Node) -> ItemState {
+    let state = node.state();
+    let cordon = node.cordon.as_ref();
+    let fault = node.uncordoned_fault.as_ref();
+    let digest = digest(&(
+        (state as u8, node.is_usable(), node.lost_since, node.session_ended),
+        (
+            node.unjoined_since,
+            node.joined_at,
+            node.info.slots,
+            &node.info.failure_domain,
+        ),
+        cordon.map(|cordon| (cordon.since, cordon.case, cordon.drains)),
+        fault.map(|fault| fault.case),
+        [node.fences.len(), node.links_down.len(), node.conditions.len()],
+    ));
+    ItemState {
+        state: word(&state),
+        digest,
+    }
+}
+
 fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -131,8 +160,13 @@ impl ChangeLog {
         let cases = cases.map(|change| ("case", change.0.to_string(), change.1, change.2));
         let jobs = differences(&older.jobs, &newer.jobs);
         let jobs = jobs.map(|change| ("job", change.0.to_string(), change.1, change.2));
-        let changes: Vec<ChangeDocument> = cases
+        let nodes: Vec<_> = differences(&older.nodes, &newer.nodes).take(NODES_MAX + 1).collect();
+        let has_many = nodes.len() > NODES_MAX;
+        let nodes = nodes.into_iter().filter(|_| !has_many);
+        let nodes = nodes.map(|change| ("node", change.0.to_string(), change.1, change.2));
+        let mut changes: Vec<ChangeDocument> = cases
             .chain(jobs)
+            .chain(nodes)
             .map(|(kind, name, change, state)| ChangeDocument {
                 kind: kind.to_owned(),
                 path: format!("/api/v1/{kind}s/{}", crate::query::encode_path(&name)),
@@ -142,6 +176,16 @@ impl ChangeLog {
                 at: UtcTime(at),
             })
             .collect();
+        if has_many {
+            changes.push(ChangeDocument {
+                kind: "nodes".to_owned(),
+                path: "/api/v1/nodes".to_owned(),
+                name: String::new(),
+                change: "changed".to_owned(),
+                state: None,
+                at: UtcTime(at),
+            });
+        }
         self.extend(changes);
     }
 
@@ -331,6 +375,31 @@ mod tests {
             "+0000000000000ab-9",
         ] {
             assert_eq!(ChangePosition::parse(id), None, "{id}");
+        }
+    }
+
+    /// A few changed nodes are changes of their own, many are one change of the list.
+    #[test]
+    fn changes_of_many_nodes_are_one_change_of_the_list() {
+        let fingerprint = |count: usize, digest| StateFingerprint {
+            nodes: (0..count)
+                .map(|number| {
+                    let state = "healthy".to_owned();
+                    (NodeId::from(format!("n{number:05}")), ItemState { state, digest })
+                })
+                .collect(),
+            ..StateFingerprint::default()
+        };
+        for (count, kind, changes) in [(NODES_MAX, "node", NODES_MAX as u64), (10_000, "nodes", 1)] {
+            let log = ChangeLog::new(7);
+            let begin = log.newest();
+            log.record(&fingerprint(count, 1), &fingerprint(count, 2), Timestamp(0));
+            assert_eq!(log.newest().number, changes);
+            let NextChange::Change(_, change) = log.next(begin) else {
+                panic!("no change");
+            };
+            assert_eq!((change.kind.as_str(), change.change.as_str()), (kind, "changed"));
+            assert_eq!(change.path == "/api/v1/nodes", kind == "nodes");
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod case;
 mod catalogue;
+mod failures;
 mod job;
 mod node;
 mod plan;
@@ -13,7 +14,8 @@ use utoipa::ToSchema;
 
 pub(crate) use case::{CaseDocument, CaseSummary};
 pub(crate) use catalogue::{ClassDocument, TaxonomyDocument};
-pub(crate) use job::{CheckpointDocument, JobDocument, JobSummaryDocument};
+pub(crate) use failures::{FailureGroup, FailureMixDocument};
+pub(crate) use job::{CheckpointDocument, JobDocument, JobSummaryDocument, ProgressDocument};
 pub(crate) use node::{NodeDevice, NodeDocument, NodeHealth, NodeSummary};
 pub(crate) use plan::{ChoiceDocument, PlanDocument, PlanSummary};
 
@@ -54,16 +56,16 @@ impl LogEntry {
     }
 }
 
-/// Change of a case or a job.
+/// Change of a case, a job or a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ChangeDocument {
-    /// Kind of the resource: `case` or `job`.
+    /// Kind of the resource: `case`, `job` or `node`; `nodes` if more than 100 nodes changed at a time.
     pub(crate) kind: String,
-    /// Number of the case, or name of the job.
+    /// Number of the case, or name of the job or node; empty for `nodes`.
     pub(crate) name: String,
     /// `added`, `changed` or `removed`.
     pub(crate) change: String,
-    /// State of the case or job; null if it was removed.
+    /// State of the case, job or node; null if it was removed, and for `nodes`.
     pub(crate) state: Option<String>,
     /// Time of the newest event that the change contains.
     pub(crate) at: UtcTime,

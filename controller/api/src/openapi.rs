@@ -66,7 +66,7 @@ impl RouteDocument {
             RouteContent::Live | RouteContent::Ready => document_schema::<HealthDocument>(),
             RouteContent::Watch => {
                 let text = ObjectBuilder::new().schema_type(Type::String).description(Some(
-                    "Server-sent events: `start` (WatchStart), `case` and `job` (ChangeDocument), `gap` (WatchGap).",
+                    "Server-sent events: `start` (WatchStart), `case`, `job`, `node` and `nodes` (ChangeDocument), `gap` (WatchGap).",
                 ));
                 return Self {
                     media: "text/event-stream",

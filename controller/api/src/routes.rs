@@ -3,6 +3,7 @@
 
 mod cases;
 mod catalogue;
+mod failures;
 mod jobs;
 mod nodes;
 mod plans;
@@ -14,8 +15,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::documents::{
-    CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, JobDocument, JobSummaryDocument, NodeDocument,
-    NodeHealth, NodeSummary, Page, PlanDocument, PlanSummary, TaxonomyDocument,
+    CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, FailureMixDocument, JobDocument, JobSummaryDocument,
+    NodeDocument, NodeHealth, NodeSummary, Page, PlanDocument, PlanSummary, ProgressDocument, TaxonomyDocument,
 };
 use crate::problem::Problem;
 use crate::query::{CURSOR, LIMIT, Parameter, ParameterKind, Query};
@@ -86,26 +87,42 @@ const SCHEDULABLE: Parameter = parameter(
     ParameterKind::Flag,
     "True for nodes on which new ranks may be placed, false for the others.",
 );
+const CASE_JOB: Parameter = parameter("job", ParameterKind::Text, "Name of the job.");
+const CASE_NODE: Parameter = parameter(
+    "node",
+    ParameterKind::Text,
+    "Node that the case blames or has evidence of.",
+);
+const CASE_CLASS: Parameter = parameter(
+    "class",
+    ParameterKind::Text,
+    "Failure class of the verdict, or of its newest correction.",
+);
+const CASE_LAYER: Parameter = parameter("layer", ParameterKind::Text, "Layer of the verdict.");
+const CASE_CATEGORY: Parameter = parameter(
+    "taxonomy",
+    ParameterKind::Text,
+    "Category of a published taxonomy, TAXONOMY:CATEGORY.",
+);
+const CASE_SINCE: Parameter = parameter("since", ParameterKind::Time, "Earliest time of the first evidence.");
+const CASE_UNTIL: Parameter = parameter(
+    "until",
+    ParameterKind::Time,
+    "Time before which the first evidence was observed.",
+);
+const CASE_DRILLS: Parameter = parameter(
+    "drills",
+    ParameterKind::Flag,
+    "False leaves out cases of drills and simulations; default true.",
+);
 const CASE_PARAMETERS: &[Parameter] = &[
     LIMIT,
     CURSOR,
-    parameter("job", ParameterKind::Text, "Name of the job."),
-    parameter(
-        "node",
-        ParameterKind::Text,
-        "Node that the case blames or has evidence of.",
-    ),
-    parameter(
-        "class",
-        ParameterKind::Text,
-        "Failure class of the verdict, or of its newest correction.",
-    ),
-    parameter("layer", ParameterKind::Text, "Layer of the verdict."),
-    parameter(
-        "taxonomy",
-        ParameterKind::Text,
-        "Category of a published taxonomy, TAXONOMY:CATEGORY.",
-    ),
+    CASE_JOB,
+    CASE_NODE,
+    CASE_CLASS,
+    CASE_LAYER,
+    CASE_CATEGORY,
     parameter(
         "state",
         ParameterKind::Choice(&["open", "recovering", "fault-present", "recovered", "closed"]),
@@ -117,17 +134,24 @@ const CASE_PARAMETERS: &[Parameter] = &[
         "True for cases that are handled, of which the fault is present, or that await a decision of an operator; false for \
          the others.",
     ),
-    parameter("since", ParameterKind::Time, "Earliest time of the first evidence."),
+    CASE_SINCE,
+    CASE_UNTIL,
+    CASE_DRILLS,
+];
+const FAILURE_PARAMETERS: &[Parameter] = &[
     parameter(
-        "until",
-        ParameterKind::Time,
-        "Time before which the first evidence was observed.",
+        "by",
+        ParameterKind::Text,
+        "Grouping: `class` (default), `layer`, `blamed`, `node`, `failure-domain`, or the id of a published taxonomy.",
     ),
-    parameter(
-        "drills",
-        ParameterKind::Flag,
-        "False leaves out cases of drills and simulations; default true.",
-    ),
+    CASE_JOB,
+    CASE_NODE,
+    CASE_CLASS,
+    CASE_LAYER,
+    CASE_CATEGORY,
+    CASE_SINCE,
+    CASE_UNTIL,
+    CASE_DRILLS,
 ];
 
 const fn state<T: ToSchema>(
@@ -201,6 +225,12 @@ pub(crate) static ROUTES: &[Route] = &[
         catalogue::class,
     )
     .of("Id or alias of the class."),
+    state::<FailureMixDocument>(
+        "/api/v1/failures",
+        "Cases counted by class, layer, blamed part, node, failure domain, or category of a published taxonomy",
+        FAILURE_PARAMETERS,
+        failures::mix,
+    ),
     list::<NodeHealth>(
         "/api/v1/health/nodes",
         "Health of the nodes for tenants and schedulers, by name",
@@ -215,6 +245,13 @@ pub(crate) static ROUTES: &[Route] = &[
         "Committed checkpoints of a job, newest first",
         &[LIMIT, CURSOR],
         jobs::checkpoints,
+    )
+    .of("Name of the job."),
+    state::<ProgressDocument>(
+        "/api/v1/jobs/{name}/progress",
+        "Reported steps of a job with loss and step time, oldest first",
+        &[],
+        jobs::progress,
     )
     .of("Name of the job."),
     list::<NodeSummary>(
@@ -257,7 +294,7 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     plain(
         "/api/v1/watch",
-        "Changes of cases and jobs as server-sent events",
+        "Changes of cases, jobs and nodes as server-sent events",
         RouteContent::Watch,
     ),
 ];

@@ -1,4 +1,4 @@
-//! Watch: changes of cases and jobs as server-sent events.
+//! Watch: changes of cases, jobs and nodes as server-sent events.
 //!
 //! The first event is `start`; then each change is one event with the id that a client sends as `Last-Event-ID` to
 //! continue. An event `gap` names the lists to read again. A watch ends after [`WATCH_LIFE`], and clients continue it.
@@ -30,7 +30,7 @@ const WATCH_LIFE: Duration = Duration::from_secs(3_600);
 /// Parts of a watch that wait for its connection.
 const PARTS_MAX: usize = 8;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const LISTS: [&str; 2] = ["/api/v1/cases", "/api/v1/jobs"];
+const LISTS: [&str; 3] = ["/api/v1/cases", "/api/v1/jobs", "/api/v1/nodes"];
 
 /// Starts a watch. Its task ends with the body of the response.
 pub(crate) fn start(

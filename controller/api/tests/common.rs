@@ -92,6 +92,11 @@ impl SampleCluster {
     }
 
     pub(crate) fn join(&mut self, name: &str) {
+        self.join_in(name, "rack1");
+    }
+
+    /// Adds a node of a failure domain.
+    pub(crate) fn join_in(&mut self, name: &str, failure_domain: &str) {
         let info = NodeInfo {
             node: name.into(),
             incarnation: "1".to_owned(),
@@ -100,7 +105,7 @@ impl SampleCluster {
             peer_address: "127.0.0.1:1".to_owned(),
             image_address: String::new(),
             slots: 8,
-            failure_domain: "rack1".to_owned(),
+            failure_domain: failure_domain.to_owned(),
             running: Vec::new(),
             clock: ClockOffset::default(),
             lease_ms: 30_000,
@@ -111,7 +116,15 @@ impl SampleCluster {
     }
 
     pub(crate) fn submit(&mut self, name: &str, nodes: u32) {
-        let spec = spec(name, nodes);
+        self.submit_command(name, nodes, &["train", "--secret"]);
+    }
+
+    /// Submits a job with this command.
+    pub(crate) fn submit_command(&mut self, name: &str, nodes: u32, command: &[&str]) {
+        let spec = JobSpec {
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            ..spec(name, nodes)
+        };
         self.apply(Event::JobSubmitted { spec, claim: None });
     }
 
@@ -161,6 +174,12 @@ impl SampleCluster {
 
     /// Reports a GPU that has fallen off the bus, with 32 KiB of text.
     pub(crate) fn break_gpu(&mut self, node: &str, number: u32) {
+        let text = format!("NVRM: Xid 79 <script>\u{202e} {}", "ü".repeat(16 << 10));
+        self.report_gpu(node, &format!("0000:{:02x}:00", number % 8), text);
+    }
+
+    /// Reports a GPU that has fallen off the bus, with the line of its driver.
+    pub(crate) fn report_gpu(&mut self, node: &str, address: &str, text: String) {
         self.sequence += 1;
         let mark = Classification {
             class: "gpu-fallen-off-bus".into(),
@@ -180,11 +199,11 @@ impl SampleCluster {
                 node: node.into(),
                 device: Device {
                     kind: DeviceKind::Gpu,
-                    address: format!("0000:{:02x}:00", number % 8),
+                    address: address.to_owned(),
                 },
             },
             body: EvidenceBody::Line {
-                text: format!("NVRM: Xid 79 <script>\u{202e} {}", "ü".repeat(16 << 10)),
+                text,
                 context: Vec::new(),
                 repeats: 1,
             },
@@ -198,14 +217,19 @@ impl SampleCluster {
     pub(crate) fn note_cases(&mut self, text: &str) {
         let ids: Vec<CaseId> = self.state.cases().keys().copied().collect();
         for case in ids {
-            let note = CaseNote {
-                at: Timestamp::default(),
-                by: "ada".to_owned(),
-                kind: CaseNoteKind::Comment,
-                text: text.to_owned(),
-            };
-            self.apply(Event::CaseNoted { case, note });
+            self.note_case(case, "ada", CaseNoteKind::Comment, text);
         }
+    }
+
+    /// Adds a note to a case.
+    pub(crate) fn note_case(&mut self, case: CaseId, by: &str, kind: CaseNoteKind, text: &str) {
+        let note = CaseNote {
+            at: Timestamp::default(),
+            by: by.to_owned(),
+            kind,
+            text: text.to_owned(),
+        };
+        self.apply(Event::CaseNoted { case, note });
     }
 
     /// Serves the state.

@@ -1,6 +1,6 @@
 //! Routes: documents, pages, filters and errors, and generated requests against the OpenAPI document.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hyper::StatusCode;
 use proptest::prelude::*;
@@ -8,6 +8,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use rankguard_api::ApiService;
 use rankguard_core::{DecisionState, Event};
+use rankguard_model::{CaseId, CaseNoteKind};
 use serde_json::Value;
 
 use crate::common::{Answer, SampleCluster, get, get_with, job_names, node_name, node_names};
@@ -188,6 +189,78 @@ fn cases_are_selected_as_by_the_command_line() {
         assert!(
             known.is_superset(&BTreeSet::from(["job", "node", "class", "since"])),
             "{answer}"
+        );
+    });
+}
+
+/// Every case is in one group, that of its newest correction; groups add up to the selection.
+#[test]
+fn failures_are_counted_by_class_place_and_published_category() {
+    let mut cluster = SampleCluster::new(10, 6);
+    // The same GPU fails twice.
+    cluster.apply(Event::NodeUncordoned {
+        node: node_name(1).into(),
+    });
+    cluster.break_gpu(&node_name(1), 1);
+    cluster.settle();
+    let ids: Vec<CaseId> = cluster.state.cases().keys().copied().collect();
+    let class = "gpu-thermal".into();
+    cluster.note_case(ids[0], "ada", CaseNoteKind::Corrected { class }, "the fan");
+    let (service, _feed, _) = cluster.service();
+    let all = ids.len() as u64;
+    block_on(async {
+        let mix = async |query: &str| {
+            let answer = get(&service, &format!("/api/v1/failures?{query}")).await;
+            assert_eq!(answer.status, StatusCode::OK, "{query}: {}", answer.json());
+            answer.json()
+        };
+        let counts = |mix: &Value| -> BTreeMap<String, u64> {
+            let groups = mix["groups"].as_array().expect("groups").iter();
+            let counted = groups.map(|group| (group["key"].as_str().expect("a key"), group["cases"].as_u64()));
+            counted
+                .map(|(key, cases)| (key.to_owned(), cases.expect("a number")))
+                .collect()
+        };
+        let mut classes = BTreeMap::from([("gpu-thermal".to_owned(), 1)]);
+        let mut nodes: BTreeMap<String, u64> = BTreeMap::new();
+        for (id, case) in cluster.state.cases() {
+            if *id != ids[0] {
+                *classes.entry(case.verdict.class.to_string()).or_default() += 1;
+            }
+            if let Some(node) = case.verdict.blamed.node() {
+                *nodes.entry(node.to_string()).or_default() += 1;
+            }
+        }
+        let by_class = mix("").await;
+        assert_eq!(counts(&by_class), classes, "{by_class}");
+        let first = &by_class["groups"][0]["key"];
+        assert_eq!(first, "gpu-fallen-off-bus", "the largest is not first");
+        let by_node = counts(&mix("by=node").await);
+        assert_eq!(by_node, nodes);
+        assert!(by_node["n00001"] > 1, "no repeat offender: {by_node:?}");
+        let sizes: Vec<u64> = counts(&mix("by=blamed").await).into_values().collect();
+        assert_eq!(sizes.iter().sum::<u64>(), all);
+        let by_domain = mix("by=failure-domain").await;
+        let placed: u64 = nodes.values().sum();
+        assert_eq!(counts(&by_domain), BTreeMap::from([("rack1".to_owned(), placed)]));
+        assert_eq!(by_domain["without_group"], all - placed);
+        let taxonomies = get(&service, "/api/v1/taxonomies").await.json();
+        for taxonomy in names(taxonomies["items"].as_array().expect("items"), "id") {
+            let mix = mix(&format!("by={taxonomy}")).await;
+            let placed: u64 = counts(&mix).values().sum();
+            let rest = mix["without_group"].as_u64().expect("a number");
+            assert_eq!((placed + rest, &mix["cases"]), (all, &all.into()), "{taxonomy}: {mix}");
+            assert!(mix["taxonomy"].is_string(), "{mix}");
+        }
+        let none = mix("by=layer&since=2200-01-01T00:00:00Z").await;
+        assert_eq!(
+            (&none["cases"], &none["groups"]),
+            (&0.into(), &Value::Array(Vec::new()))
+        );
+        let unknown = get(&service, "/api/v1/failures?by=colour").await;
+        assert_eq!(
+            (unknown.status, &unknown.json()["field"]),
+            (StatusCode::BAD_REQUEST, &"by".into())
         );
     });
 }

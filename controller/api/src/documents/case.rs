@@ -49,6 +49,12 @@ pub(crate) struct CaseSummary {
     is_drill: bool,
     /// True if the case rests on replayed evidence.
     is_replayed: bool,
+    /// Optimizer steps that had to be repeated.
+    steps_lost: Option<u64>,
+    /// Time from the newest plan to the first step, milliseconds.
+    restart_ms: Option<i64>,
+    /// Time from the first evidence to the first step of the newest plan, milliseconds.
+    downtime_ms: Option<i64>,
 }
 
 /// Case with its evidence, reasoning and plan.
@@ -76,8 +82,6 @@ pub(crate) struct CaseDocument {
     /// Notes of operators, oldest first.
     notes: Vec<OperatorNote>,
     delays: Delays,
-    /// Optimizer steps that had to be repeated.
-    steps_lost: Option<u64>,
     /// Newest plan of the case; null if it has none, or if the plan is no longer retained.
     plan: Option<PlanDocument>,
     /// Recovery options that were compared.
@@ -178,6 +182,9 @@ impl CaseSummary {
             awaits_operator: case.awaits_operator.clone(),
             is_drill: case.is_synthetic(),
             is_replayed: case.replayed,
+            steps_lost: case.steps_lost,
+            restart_ms: case.restart_ms(),
+            downtime_ms: case.delays.first_step_ms,
         }
     }
 }
@@ -198,7 +205,6 @@ impl CaseDocument {
             actions: LogEntry::all(&case.actions),
             notes: case.notes.iter().map(OperatorNote::of).collect(),
             delays: Delays::of(case.delays),
-            steps_lost: case.steps_lost,
             plan: plan.map(PlanDocument::of),
             recovery: case.recovery.as_ref().map(ChoiceDocument::of),
         }

@@ -1,7 +1,7 @@
-//! Documents of jobs and their checkpoints. The environment of a job is left out: it may contain credentials.
+//! Documents of jobs, their steps and their checkpoints. The environment of a job is left out: it may contain credentials.
 
 use rankguard_core::JobSummary;
-use rankguard_model::{CheckpointView, JobView, RankPlacement, StragglerView, UnconfirmedNode};
+use rankguard_model::{CheckpointView, JobView, ProgressPoint, RankPlacement, StragglerView, UnconfirmedNode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -84,6 +84,28 @@ pub(crate) struct CheckpointDocument {
     mirrored_at: Option<UtcTime>,
     /// False if the retention rules of the job let it go: the store removes it, or has removed it.
     retained: bool,
+    /// Longest time for which the save blocked a rank, milliseconds; null if no rank reported it.
+    stall_ms: Option<f64>,
+}
+
+/// Reported steps of a job.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProgressDocument {
+    /// Steps, oldest first, at most 4,096. At this number the controller removes every second one.
+    points: Vec<ProgressPointDocument>,
+}
+
+/// Step that a rank reported.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProgressPointDocument {
+    /// Time of completion.
+    at: UtcTime,
+    generation: u64,
+    step: u64,
+    /// Loss of the step; null if it was not reported or is not finite.
+    loss: Option<f64>,
+    /// Wall time of the step, milliseconds.
+    step_ms: f64,
 }
 
 /// Checkpoint that was begun and will not be committed.
@@ -188,6 +210,32 @@ impl CheckpointDocument {
             in_parity: checkpoint.in_parity,
             mirrored_at: checkpoint.mirrored_at.map(UtcTime),
             retained,
+            stall_ms: longest_stall(checkpoint),
+        }
+    }
+}
+
+fn longest_stall(checkpoint: &CheckpointView) -> Option<f64> {
+    let stalls = checkpoint.stall_ms.iter().map(|(_, stall)| *stall);
+    stalls.filter(|stall| stall.is_finite()).reduce(f64::max)
+}
+
+impl ProgressDocument {
+    pub(crate) fn of(points: &[ProgressPoint]) -> Self {
+        Self {
+            points: points.iter().map(ProgressPointDocument::of).collect(),
+        }
+    }
+}
+
+impl ProgressPointDocument {
+    fn of(point: &ProgressPoint) -> Self {
+        Self {
+            at: UtcTime(point.at),
+            generation: point.generation.0,
+            step: point.step.0,
+            loss: point.loss.filter(|loss| loss.is_finite()),
+            step_ms: point.step_ms,
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn one(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
     json(&CaseDocument::of(case, plan))
 }
 
-fn case_query(query: &Query) -> CaseQuery {
+pub(super) fn case_query(query: &Query) -> CaseQuery {
     let text = |name| query.text(name).map(str::to_owned);
     CaseQuery {
         job: text("job"),
@@ -56,7 +56,7 @@ fn case_query(query: &Query) -> CaseQuery {
 }
 
 /// Rejects names that are no known job, node, class, layer or category: a mistyped name must not look like an empty list.
-fn check_names(state: &DecisionState, query: &Query) -> Result<(), Problem> {
+pub(super) fn check_names(state: &DecisionState, query: &Query) -> Result<(), Problem> {
     let catalogue = state.catalogue();
     let any = |holds: &dyn Fn(&Case) -> bool| state.cases().values().any(holds);
     if let Some(job) = query.text("job") {
@@ -102,6 +102,6 @@ fn check_names(state: &DecisionState, query: &Query) -> Result<(), Problem> {
     Ok(())
 }
 
-fn unknown(field: &str, value: &str) -> Problem {
+pub(super) fn unknown(field: &str, value: &str) -> Problem {
     Problem::invalid(field, format!("there is no {field} {}", quoted(value)))
 }

@@ -7,7 +7,7 @@ use rankguard_core::JobSummary;
 use rankguard_model::{CheckpointView, Generation, JobId, JobView, Step};
 
 use super::{StateRequest, json};
-use crate::documents::{CheckpointDocument, JobDocument, JobSummaryDocument, Page, word};
+use crate::documents::{CheckpointDocument, JobDocument, JobSummaryDocument, Page, ProgressDocument, word};
 use crate::page::PagedList;
 use crate::problem::Problem;
 use crate::query::CURSOR;
@@ -30,6 +30,10 @@ pub(super) fn list(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
 pub(super) fn one(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
     let view = job_view(request)?;
     json(&JobDocument::of(&summary(request, &view), &view))
+}
+
+pub(super) fn progress(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
+    json(&ProgressDocument::of(&job_view(request)?.progress))
 }
 
 pub(super) fn checkpoints(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
