@@ -2,7 +2,9 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+};
 use hyper::{HeaderMap, Response, StatusCode};
 use rankguard_model::Timestamp;
 use twox_hash::XxHash3_128;
@@ -12,6 +14,15 @@ const AS_OF: HeaderName = HeaderName::from_static("rankguard-as-of");
 
 /// Returns a JSON document, or 304 if the client has it.
 pub(crate) fn document(body: Bytes, as_of: Option<Timestamp>, request: &HeaderMap) -> Response<Body> {
+    let mut response = tagged(body, "application/json", request);
+    if let Some(as_of) = as_of.and_then(|at| HeaderValue::from_str(&at.to_string()).ok()) {
+        response.headers_mut().insert(AS_OF, as_of);
+    }
+    response
+}
+
+/// Returns content with its entity tag, or 304 if the client has it.
+pub(crate) fn tagged(body: Bytes, media: &'static str, request: &HeaderMap) -> Response<Body> {
     let tag = format!("\"{:032x}\"", XxHash3_128::oneshot(&body));
     let is_known = is_known(&tag, request);
     let mut response = if is_known {
@@ -23,15 +34,12 @@ pub(crate) fn document(body: Bytes, as_of: Option<Timestamp>, request: &HeaderMa
     };
     let headers = response.headers_mut();
     if !is_known {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
     }
     // A cache may keep the document, and asks each time whether it is current.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(ETAG, tag);
-    }
-    if let Some(as_of) = as_of.and_then(|at| HeaderValue::from_str(&at.to_string()).ok()) {
-        headers.insert(AS_OF, as_of);
     }
     response
 }
@@ -46,16 +54,19 @@ fn is_known(tag: &str, request: &HeaderMap) -> bool {
     tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }
 
-/// Adds the headers of every answer.
+/// Adds the headers of every answer; an answer with a content security policy of its own retains it.
 pub(crate) fn harden(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("cross-origin-resource-policy", "same-origin"),
-        ("content-security-policy", "default-src 'none'"),
+        ("referrer-policy", "no-referrer"),
     ] {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'"));
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //!   loopback, and the host of the URL must be a loopback name (RG-13).
 //! - Connections, heads, URIs, concurrent documents, watches and retained changes are bounded, and each wait has a
 //!   deadline (RG-9). A watch that misses changes reports a gap (RG-4).
+//! - The web console under `/console/` is a client of the API: its files are constant, and it has no other access.
 //! - A request never panics the controller: every error is a problem document (RFC 9457).
 //!
 //! Not included: routes that change something, an audit log of operators, runs of torchrun, and rights of single
@@ -17,6 +18,7 @@
 mod access;
 mod answer;
 mod changes;
+mod console;
 mod documents;
 mod openapi;
 mod page;
@@ -32,6 +34,11 @@ mod write_deadline;
 pub use replica::{StateFeed, StateReader};
 pub use server::ApiServer;
 pub use service::{ApiService, ControllerHealth};
+
+/// Paths of the files of the web console.
+pub fn console_paths() -> impl Iterator<Item = String> {
+    console::FILES.iter().map(console::ConsoleFile::path)
+}
 
 /// Paths of the routes, with parameters in braces.
 pub fn route_paths() -> impl Iterator<Item = &'static str> {

@@ -26,7 +26,7 @@ use crate::query::Query;
 use crate::replica::StateReader;
 use crate::routes::{ROUTES, Route, RouteContent, StateRequest};
 use crate::watch::{self, WATCHES_MAX};
-use crate::{access, answer, openapi};
+use crate::{access, answer, console, openapi};
 
 /// Longest path and query, bytes.
 const URI_BYTES_MAX: usize = 4 << 10;
@@ -79,6 +79,13 @@ impl ApiService {
                 responded.unwrap_or_else(Problem::into_response)
             };
             router = router.route(route.path, get(respond));
+        }
+        for file in console::FILES {
+            let respond = move |headers: HeaderMap| async move { file.respond(&headers) };
+            router = router.route(&file.path(), get(respond));
+        }
+        for path in console::ENTRY_PATHS {
+            router = router.route(path, get(|| async { console::redirect() }));
         }
         let router = router.fallback(no_route).with_state(state);
         Self { router, refusals }

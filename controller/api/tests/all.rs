@@ -2,6 +2,8 @@
 
 mod attacks;
 mod common;
+mod console;
+mod console_site;
 mod measure;
 mod routes;
 mod schema;
