@@ -35,6 +35,7 @@ test-all: test
     tests/smtp.sh target/release/rankguard
     tests/schemathesis.sh target/release/rankguard
     checkpoint/tiers/tests/object_stores.sh
+    tests/console.sh target/release/rankguard
     .ci/python
 
 # The Python package: checks and tests, in an environment with torch that is made once (TORCH_ENV names another).
