@@ -92,13 +92,19 @@ test("pages show a job, a failure and a note as they happen", async () => {
   await shows(page, NOTE, "#main td");
   await visit(list, site, "failures?drills=true");
   await shows(list, "gpu-fallen-off-bus", "#main td");
-  // The job recovers on other nodes in a new generation.
+  // The job recovers from a killed rank in a new generation.
+  const { placements } = await (await fetch(new URL("/api/v1/jobs/train", site))).json();
+  const { node } = placements.find((place) => place.rank === 1);
+  await job.bringToFront();
+  await cluster.run("inject", "rank-kill", "1", "--state-dir", cluster.path(node));
   await shows(job, "generation 2", ".chart");
   for (const [name, shown] of [
     ["cluster-fleet", fleet],
     ["cluster-job", job],
     ["cluster-case", page],
   ]) {
+    await shown.bringToFront();
+    await shown.waitForNetworkIdle({ idleTime: 500, concurrency: 1 });
     await picture(shown, name);
     assert.equal(await shown.evaluate(() => window.executed), undefined);
     await clean(shown);

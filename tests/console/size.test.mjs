@@ -75,23 +75,22 @@ test("10,000 nodes are shown, scrolled, filtered and changed", async () => {
   assert.equal(counts, NODES);
   const elements = await page.evaluate(() => document.querySelectorAll("*").length);
   assert.ok(elements < 3000, `${elements} elements`);
-  // A change of one node, and of many at a time, without a reload.
+  // A change of one node among those that a filter shows, without a reload.
   await page.evaluate(() => {
     window.isSame = true;
   });
-  await sample.apply("cordon n04321 smoke-in-the-rack");
-  await shows(page, "n04321", "#main tr");
-  await sample.apply("uncordon n04321");
-  await page.waitForFunction(() => ![...document.querySelectorAll("#main tr")].some((row) => row.textContent.includes("n04321")));
   await page.click("[data-filter]");
   await page.evaluate(() => {
     window.longTasks = [];
   });
-  await page.keyboard.type("n0123");
-  await shows(page, "n01239", "#main tr");
-  console.log(
-    `filter of 5 letters: ${await page.evaluate(() => `${window.longTasks.length} tasks above 50 ms, longest ${Math.round(Math.max(0, ...window.longTasks))} ms`)}`,
-  );
+  await page.keyboard.type("n0432");
+  await shows(page, "n04321", "#main tr");
+  const typed = await page.evaluate(() => window.longTasks);
+  console.log(`filter of 5 letters: ${typed.length} tasks above 50 ms, longest ${round(Math.max(0, ...typed))} ms`);
+  await sample.apply("cordon n04321 smoke-in-the-rack");
+  await shows(page, "smoke-in-the-rack", "#main tr");
+  await sample.apply("uncordon n04321");
+  await page.waitForFunction(() => !document.querySelector("#main").textContent.includes("smoke-in-the-rack"));
   assert.equal(await page.evaluate(() => window.isSame), true, "the page was loaded again");
   await clean(page);
   await page.close();

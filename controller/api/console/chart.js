@@ -46,7 +46,9 @@ export function lineChart(title, points, { unit = "", xName, breaks = [] }) {
     .filter((found) => found.at > first[0] && found.at <= last[0])
     .map((found) => [
       svg("line", { x1: x(found.at), x2: x(found.at), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, class: "break" }),
-      label(found.name, x(found.at) + 3, "start", EDGE.top + 10),
+      x(found.at) > WIDTH * 0.8
+        ? label(found.name, x(found.at) - 3, "end", EDGE.top + 10)
+        : label(found.name, x(found.at) + 3, "start", EDGE.top + 10),
     ]);
   const picture = svg(
     "svg",

@@ -155,6 +155,7 @@ export class FleetMap {
     this.isShown = () => true;
     this.isPlanned = false;
     this.colours = null;
+    this.sprites = new Map();
     const listen = (target, event, action) => target.addEventListener(event, action, { signal });
     listen(frame, "scroll", () => this.plan());
     listen(frame, "keydown", (event) => this.onKey(event));
@@ -164,6 +165,7 @@ export class FleetMap {
     listen(canvas, "pointermove", (event) => event.pointerType === "mouse" && this.onPointer(event, false));
     listen(matchMedia("(prefers-color-scheme: dark)"), "change", () => {
       this.colours = null;
+      this.sprites.clear();
       this.plan();
     });
     const observer = new ResizeObserver(() => this.arrange());
@@ -189,6 +191,7 @@ export class FleetMap {
     const width = this.frame.clientWidth;
     if (width === 0) return;
     this.layout = arrange(this.nodes, width);
+    this.sprites.clear();
     this.spacer.style.height = `${this.layout.height}px`;
     const height = Math.min(this.frame.clientHeight, Math.max(1, this.layout.height));
     const scale = window.devicePixelRatio || 1;
@@ -223,33 +226,56 @@ export class FleetMap {
     const scale = window.devicePixelRatio || 1;
     const top = this.frame.scrollTop;
     const height = this.canvas.height / scale;
-    const { blocks, tile } = this.layout;
+    const { blocks } = this.layout;
     const colours = this.palette();
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     context.translate(0, -top);
-    context.lineWidth = tile > 18 ? 2 : 1.5;
     context.textBaseline = "alphabetic";
     for (const block of blocks) {
       if (block.y + block.height < top || block.y > top + height) continue;
       this.drawHeading(context, block, colours);
-      block.members.forEach((node, place) => {
-        const x = block.x + (place % block.columns) * tile;
-        const y = block.y + HEADING + Math.floor(place / block.columns) * tile;
-        if (y + tile < top || y > top + height) return;
-        const mark = markOf(node);
-        context.globalAlpha = this.isShown(node, mark) ? 1 : 0.18;
-        context.strokeStyle = context.fillStyle = colours[mark];
-        drawShape(context, shapeOf(mark, x, y, tile));
-        context.globalAlpha = 1;
-        if (node === this.selected) {
-          context.strokeStyle = colours.focus;
-          context.lineWidth = 3;
-          context.strokeRect(x - 0.5, y - 0.5, tile + 1, tile + 1);
-          context.lineWidth = tile > 18 ? 2 : 1.5;
-        }
-      });
+      this.drawBlock(context, block, top, top + height);
     }
+  }
+
+  drawBlock(context, block, top, bottom) {
+    const { tile } = this.layout;
+    // Only the rows that are visible.
+    const row = (y) => Math.floor((y - block.y - HEADING) / tile);
+    const first = Math.max(0, row(top)) * block.columns;
+    const end = Math.min(block.members.length, (row(bottom) + 1) * block.columns);
+    for (let place = first; place < end; place += 1) {
+      const node = block.members[place];
+      const x = block.x + (place % block.columns) * tile;
+      const y = block.y + HEADING + Math.floor(place / block.columns) * tile;
+      const mark = markOf(node);
+      const isShown = this.isShown(node, mark);
+      if (!isShown) context.globalAlpha = 0.18;
+      context.drawImage(this.sprite(mark), x, y, tile, tile);
+      if (!isShown) context.globalAlpha = 1;
+      if (node !== this.selected) continue;
+      context.strokeStyle = this.palette().focus;
+      context.lineWidth = 3;
+      context.strokeRect(x - 0.5, y - 0.5, tile + 1, tile + 1);
+    }
+  }
+
+  /** Returns the picture of a mark. It is drawn once, since thousands of paths a frame would not keep up with a finger. */
+  sprite(mark) {
+    const found = this.sprites.get(mark);
+    if (found !== undefined) return found;
+    const { tile } = this.layout;
+    const scale = window.devicePixelRatio || 1;
+    const picture = document.createElement("canvas");
+    picture.width = picture.height = Math.ceil(tile * scale);
+    const context = picture.getContext("2d");
+    context.scale(picture.width / tile, picture.height / tile);
+    context.lineWidth = tile > 18 ? 2 : 1.5;
+    context.strokeStyle = context.fillStyle = this.palette()[mark] ?? this.palette().text;
+    drawShape(context, shapeOf(mark, 0, 0, tile));
+    this.sprites.set(mark, picture);
+    return picture;
   }
 
   drawHeading(context, block, colours) {

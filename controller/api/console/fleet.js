@@ -24,9 +24,11 @@ export async function showFleet({ page, filters, remember, signal, announce }) {
       location.hash = `#/nodes/${encodeURIComponent(node.name)}`;
     },
   });
+  // Two displays: the first page at once, and the whole list.
   const display = (items, isPartial) => {
-    view.nodes = [...items];
     view.isPartial = isPartial;
+    if (isPartial && view.nodes.length > 0) return;
+    view.nodes = [...items];
     parts.map.show(view.nodes);
     refresh(view, parts);
   };
@@ -116,7 +118,8 @@ function build(view, { remember, onFilter }) {
   );
   const legend = el("div", { class: "legend", role: "group", "aria-label": "Marks: select one to filter" });
   const selected = el("p", { id: "selected", class: "selected", "aria-live": "polite" }, "Point at a node, or move to it with the arrow keys.");
-  const summary = el("p", { class: "summary" });
+  const summary = el("span", {});
+  const open = el("span", {});
   const domains = el("p", { class: "quiet" });
   const cases = el("div", {});
   const list = el("div", {});
@@ -141,13 +144,13 @@ function build(view, { remember, onFilter }) {
   };
   const elements = [
     el("h1", {}, "Fleet"),
-    summary,
-    section("Open cases", cases),
+    el("p", { class: "summary" }, summary, open),
     section("Map", legend, domains, frame, selected),
+    section("Open cases", cases),
     el("div", { class: "filters" }, filter),
     list,
   ];
-  return { elements, canvas, spacer, frame, legend, selected, summary, domains, cases, list, setMark, onFilter };
+  return { elements, canvas, spacer, frame, legend, selected, summary, open, domains, cases, list, setMark, onFilter };
 }
 
 function matches(view, node, mark) {
@@ -219,6 +222,9 @@ function showTable(view, parts, isFiltered) {
     const mark = markOf(node);
     return isFiltered ? matches(view, node, mark) : !["busy", "idle"].includes(mark);
   });
+  // What is worst comes first; nodes of one mark are sorted by name.
+  const order = new Map(MARKS.map((mark, place) => [mark.key, place]));
+  wanted.sort((a, b) => order.get(markOf(a)) - order.get(markOf(b)));
   const title = isFiltered ? "Nodes that match the filter" : "Nodes that need attention";
   const rows = wanted.slice(0, view.rows).map((node) => ({
     key: `node ${node.name}`,
@@ -272,7 +278,9 @@ function describe(parts, node) {
 }
 
 async function showOpenCases(parts, signal) {
-  const page = await get("/api/v1/cases", { query: { open: true, limit: 6 }, signal });
+  const page = await get("/api/v1/cases", { query: { open: true, limit: 100 }, signal });
+  const total = page.next === null ? count(page.items.length, "open case") : `more than ${page.items.length} open cases`;
+  replace(parts.open, "; ", el("a", { href: "#/cases?open=true" }, total));
   const shown = page.items.slice(0, 5);
   const rows = shown.map((found) => ({
     key: `case ${found.id}`,
@@ -286,7 +294,7 @@ async function showOpenCases(parts, signal) {
       found.awaits_operator ?? found.outcome,
     ],
   }));
-  const more = page.items.length > shown.length || page.next !== null ? el("p", {}, el("a", { href: "#/cases?open=true" }, "All open cases")) : null;
+  const more = page.items.length > shown.length ? el("p", {}, el("a", { href: "#/cases?open=true" }, "All open cases")) : null;
   replace(
     parts.cases,
     shown.length === 0

@@ -118,7 +118,7 @@ function headSection(job) {
       job.case === null ? null : ["recovers from", caseLink(job.case)],
       ["generation", number(job.generation)],
       ["newest step", number(job.step)],
-      ["ranks", job.world_size === null ? null : `${job.world_size.toLocaleString("en")} of ${job.ranks_per_node} a node`],
+      ["ranks", job.world_size === null ? null : `${job.world_size.toLocaleString("en")}, ${job.ranks_per_node} a node`],
       ["nodes wanted", nodes],
       ["command", el("code", {}, job.command.join(" "))],
       ["folder", job.workdir],

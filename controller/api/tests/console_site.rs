@@ -35,10 +35,10 @@ fn cluster(nodes: u32, hostile: &[String]) -> SampleCluster {
         cluster.settle();
     }
     if nodes >= 16 {
+        make_failures(&mut cluster, nodes);
         cluster.submit("llm-70b", nodes / 2);
         cluster.submit("vision", nodes / 8);
         cluster.submit("waits-for-nodes", nodes * 2);
-        make_failures(&mut cluster, nodes);
     }
     let ids: Vec<CaseId> = cluster.state.cases().keys().copied().collect();
     for (id, text) in ids.iter().zip(hostile.iter().cycle()) {
