@@ -147,12 +147,11 @@ test("all is reached by keyboard", async () => {
   await page.waitForSelector("#main [data-filter]");
   await press("/");
   assert.equal(await focus(), "class");
-  await page.keyboard.type("gpu-fallen-off-bus");
+  assert.ok(cases.length > 1, "the filter has something to leave out");
+  await page.keyboard.type("gpu-thermal");
   await press("Enter");
-  const matching = cases.filter((found) => found.class === "gpu-fallen-off-bus").length;
-  assert.ok(matching < cases.length, "the filter has something to leave out");
-  await shows(page, `${matching} cases, newest first`);
-  await at("#/cases?class=gpu-fallen-off-bus");
+  await shows(page, "1 case, newest first");
+  await at("#/cases?class=gpu-thermal");
   await press("Escape", "?");
   await page.waitForSelector("#help[open]");
   await press("Escape");
@@ -169,14 +168,20 @@ test("all is reached by keyboard", async () => {
   await shows(page, "n00299", "#selected");
   await press("Enter");
   await at("#/nodes/n00299");
-  // Each element that the tabulator key reaches shows that it has the focus.
+  // Each element that the tabulator key reaches shows that it has the focus, up to the end of the page.
   await visit(page, sample.site, "cases");
   await page.waitForSelector("#main [data-key]");
-  for (let stop = 0; stop < 25; stop += 1) {
+  let stops = 0;
+  for (;;) {
     await press("Tab");
-    const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
-    assert.equal(outline, "solid", `stop ${stop}`);
+    const outline = await page.evaluate(() =>
+      document.activeElement === document.body ? null : getComputedStyle(document.activeElement).outlineStyle,
+    );
+    if (outline === null) break;
+    assert.equal(outline, "solid", `stop ${stops}`);
+    stops += 1;
   }
+  assert.ok(stops > 6 + cases.length, `${stops} stops`);
   await clean(page);
   await page.close();
 });

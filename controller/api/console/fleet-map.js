@@ -125,9 +125,12 @@ function arrange(nodes, width) {
   const room = Math.max(tile, width - 2 * MARGIN);
   const largest = Math.max(1, ...[...groups.values()].map((group) => group.length));
   const widest = Math.floor(room / tile);
-  const columns = keys.length <= 1 ? widest : Math.min(widest, Math.max(Math.ceil(130 / tile), Math.ceil(Math.sqrt(largest * 3))));
+  // Blocks are as wide as they fill the rows, and no wider than the largest group.
+  const least = Math.min(widest, Math.max(Math.ceil(130 / tile), Math.ceil(Math.sqrt(largest * 3))));
+  const perRow = keys.length <= 1 ? 1 : Math.max(1, Math.floor((room + GAP) / (least * tile + GAP)));
+  const filled = Math.floor((room - GAP * (perRow - 1)) / perRow / tile);
+  const columns = Math.max(least, Math.min(filled, largest));
   const blockWidth = columns * tile;
-  const perRow = Math.max(1, Math.floor((room + GAP) / (blockWidth + GAP)));
   const blocks = [];
   let y = MARGIN;
   for (let start = 0; start < keys.length; start += perRow) {

@@ -280,7 +280,7 @@ function describe(parts, node) {
 async function showOpenCases(parts, signal) {
   const page = await get("/api/v1/cases", { query: { open: true, limit: 100 }, signal });
   const total = page.next === null ? count(page.items.length, "open case") : `more than ${page.items.length} open cases`;
-  replace(parts.open, "; ", el("a", { href: "#/cases?open=true" }, total));
+  replace(parts.open, "; ", page.items.length === 0 ? "no open case" : el("a", { href: "#/cases?open=true" }, total));
   const shown = page.items.slice(0, 5);
   const rows = shown.map((found) => ({
     key: `case ${found.id}`,

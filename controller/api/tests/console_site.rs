@@ -36,6 +36,9 @@ fn cluster(nodes: u32, hostile: &[String]) -> SampleCluster {
     }
     if nodes >= 16 {
         make_failures(&mut cluster, nodes);
+        let first = *cluster.state.cases().keys().next().expect("a case");
+        let class = "gpu-thermal".into();
+        cluster.note_case(first, "ada", CaseNoteKind::Corrected { class }, "a fan was blocked");
         cluster.submit("llm-70b", nodes / 2);
         cluster.submit("vision", nodes / 8);
         cluster.submit("waits-for-nodes", nodes * 2);
