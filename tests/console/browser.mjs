@@ -106,5 +106,5 @@ export async function picture(page, name) {
   const folder = process.env.CONSOLE_PICTURES;
   if (folder === undefined) return;
   mkdirSync(folder, { recursive: true });
-  await page.screenshot({ path: join(folder, `${name}.png`) });
+  await page.screenshot({ path: join(folder, `${name}.png`), fullPage: name.startsWith("cluster") });
 }

@@ -98,10 +98,17 @@ test("pages show a job, a failure and a note as they happen", async () => {
   await job.bringToFront();
   await cluster.run("inject", "rank-kill", "1", "--state-dir", cluster.path(node));
   await shows(job, "generation 2", ".chart");
+  // The case of the killed rank has a plan with the options that were compared, and the job lists the lost time.
+  await shows(job, "Cases of this job since its submission", "caption");
+  const { items } = await (await fetch(new URL("/api/v1/cases?job=train", site))).json();
+  await visit(list, site, `cases/${items[0].id}`);
+  await shows(list, "✓ chosen", "#main td");
+  await shows(list, "Cascade", "h2");
   for (const [name, shown] of [
     ["cluster-fleet", fleet],
     ["cluster-job", job],
     ["cluster-case", page],
+    ["cluster-plan", list],
   ]) {
     await shown.bringToFront();
     await shown.waitForNetworkIdle({ idleTime: 500, concurrency: 1 });
