@@ -205,8 +205,18 @@ export function check(label, name, value, change) {
   return el("label", { class: "field is-check" }, box, el("span", {}, label));
 }
 
-/** Returns a text field with a label; `change` gets the text when it is entered, and with `isLive` at each letter. */
+/** Silence of the keyboard after which a text that is being entered is used, milliseconds. */
+const PAUSE_MS = 120;
+
+/** Returns a text field with a label; `change` gets the text when it is entered, and with `isLive` while it is. */
 export function text(label, name, value, change, { isLive = false, isFilter = false } = {}) {
+  let timer = null;
+  // A page that was left meanwhile uses nothing.
+  const use = () => field.isConnected && change(field.value.trim());
+  const useSoon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(use, PAUSE_MS);
+  };
   const field = el("input", {
     type: "search",
     name,
@@ -215,7 +225,7 @@ export function text(label, name, value, change, { isLive = false, isFilter = fa
     spellcheck: "false",
     maxlength: "512",
     "data-filter": isFilter,
-    on: { [isLive ? "input" : "change"]: () => change(field.value.trim()) },
+    on: isLive ? { input: useSoon } : { change: use },
   });
   return el("label", { class: "field" }, el("span", {}, label), field);
 }

@@ -229,13 +229,14 @@ function legendEntry(mark, total, view, parts) {
 }
 
 function showTable(view, parts, isFiltered) {
-  const wanted = view.nodes.filter((node) => {
-    const mark = markOf(node);
-    return isFiltered ? matches(view, node, mark) : !["busy", "idle"].includes(mark);
-  });
   // What is worst comes first; nodes of one mark are sorted by name.
-  const order = new Map(MARKS.map((mark, place) => [mark.key, place]));
-  wanted.sort((a, b) => order.get(markOf(a)) - order.get(markOf(b)));
+  const byMark = new Map(MARKS.map((mark) => [mark.key, []]));
+  for (const node of view.nodes) {
+    const mark = markOf(node);
+    const isWanted = isFiltered ? matches(view, node, mark) : mark !== "busy" && mark !== "idle";
+    if (isWanted) byMark.get(mark)?.push(node);
+  }
+  const wanted = [...byMark.values()].flat();
   const title = isFiltered ? "Nodes that match the filter" : "Nodes that need attention";
   const rows = wanted.slice(0, view.rows).map((node) => ({
     key: `node ${node.name}`,

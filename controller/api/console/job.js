@@ -93,7 +93,7 @@ export async function showJob({ page, name, signal, announce }) {
       await Promise.all([refresh(), readSteps()]);
       announce(`job ${name} changed`);
     },
-    500,
+    2000,
     signal,
   );
   subscribe((change) => {
