@@ -236,10 +236,7 @@ impl JobCheckpoints {
                 Some(rank) => format!("the job was stopped before rank {rank} had saved it"),
                 None => "the job was stopped before it was committed".to_owned(),
             };
-            // An attempt that a rank has passed is counted already.
-            if !self.passed.remove(&(generation, step)) {
-                self.count_void(generation, step, &reason);
-            }
+            self.count_void(generation, step, &reason);
             self.attempts.mark_void(generation, step);
         }
     }
