@@ -185,6 +185,8 @@ pub(super) fn shared_nodes(status: &StatusView) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rankguard_model::{TorchrunState, TorchrunView};
+
     use super::*;
     use rankguard_report::sample;
 
@@ -207,6 +209,44 @@ mod tests {
         assert!(
             too_wide.contains("at least 1 node with 64 slots each; 0 of 4 nodes"),
             "{too_wide}"
+        );
+    }
+
+    #[test]
+    fn nodes_with_workers_of_torchrun_are_named() {
+        let (mut status, _) = sample::cluster();
+        assert_eq!(shared_nodes(&status), None);
+        let member = |node: &str, state| TorchrunMemberView {
+            node: node.into(),
+            rank: None,
+            state,
+            reason: None,
+        };
+        status.torchruns.push(TorchrunView {
+            run: "llm".to_owned(),
+            owner: None,
+            state: TorchrunState::Running,
+            round: Some(1),
+            nodes_min: 1,
+            nodes_max: 2,
+            members: vec![
+                member("node-2", TorchrunMemberState::Running),
+                member("node-1", TorchrunMemberState::Running),
+                member("node-3", TorchrunMemberState::Spare),
+            ],
+            changed_at: status.at,
+            reason: String::new(),
+            ended_at: None,
+        });
+        let warning = shared_nodes(&status).expect("a run has workers");
+        assert!(
+            warning.contains("workers of torchrun llm on node-1 node-2 run there"),
+            "{warning}"
+        );
+        assert_eq!(status.torchruns_on(&"node-1".into()), ["llm"]);
+        assert!(
+            status.torchruns_on(&"node-3".into()).is_empty(),
+            "a spare has no workers"
         );
     }
 
