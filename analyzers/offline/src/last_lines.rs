@@ -166,7 +166,7 @@ fn has_error_number(text: &str) -> bool {
             let named = ["error", "status", "code"].contains(&std::mem::replace(&mut before, word));
             let number = word.trim_end_matches(['.', ')', ';']).trim_start_matches('-');
             let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-            named && is_number && number.trim_start_matches('0') != ""
+            named && is_number && number.bytes().any(|byte| byte != b'0')
         })
 }
 

@@ -1,5 +1,5 @@
-//! Hosts that MPI launchers and libraries print in lines of their own, below or above the report that they belong to: that of a process
-//! that ended (Hydra of MPICH and Intel MPI), that of a peer that is lost (Open MPI).
+//! Hosts that MPI launchers and libraries print in lines of their own, above or below the report that they belong to: that of a
+//! process that ended (Hydra of MPICH and Intel MPI), that of a peer that is lost (Open MPI).
 
 use std::collections::BTreeSet;
 

@@ -162,14 +162,30 @@ pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<Over
     Some(report(incident, item, reason))
 }
 
+/// Reason why the records of machines in an incident mean nothing.
+struct SilencedReason {
+    /// Returns true for the record that states it.
+    states: fn(&Signal) -> bool,
+    reason: &'static str,
+}
+
 /// Reasons why records of machines mean nothing in an incident without others.
-const SILENCED: [(fn(&Signal) -> bool, &str); 2] = [(is_corrected_record, CORRECTED), (has_no_switches, NO_SWITCHES)];
+const SILENCED: [SilencedReason; 2] = [
+    SilencedReason {
+        states: is_corrected_record,
+        reason: CORRECTED,
+    },
+    SilencedReason {
+        states: has_no_switches,
+        reason: NO_SWITCHES,
+    },
+];
 
 /// Returns the report of an incident of machines in which all is noise, because of what one of its records states.
 fn silenced_report(incident: &Incident) -> Option<OvercomeReport> {
-    SILENCED.iter().find_map(|(is_reason, reason)| {
-        let item = incident.items.iter().find(|item| is_reason(&item.sign))?;
-        Some(report(incident, item, *reason))
+    SILENCED.iter().find_map(|silenced| {
+        let item = incident.items.iter().find(|item| (silenced.states)(&item.sign))?;
+        Some(report(incident, item, silenced.reason))
     })
 }
 

@@ -45,14 +45,14 @@ fn worst<'a>(labels: &'a LabelColumn, counts: &[u64]) -> Vec<(&'a str, u64)> {
     worst
 }
 
-/// Layers of failures that say nothing about the node on which they happened.
+/// Layers of failures that show nothing about the node on which they happened.
 const OF_PROGRAMS: [&str; 3] = ["user-code", "user-data", "model-numerics"];
 
 fn is_of_program(layer: Option<&str>) -> bool {
     layer.is_some_and(|layer| OF_PROGRAMS.contains(&layer))
 }
 
-/// Returns the labels of the failures, without those of programs if the data tells them apart, and the number of these.
+/// Returns the labels of the failures, without those of programs if the data distinguishes them, and the number of these.
 fn failures_of_machines(data: &Dataset, by: &str) -> Result<(Arc<LabelColumn>, u64), StudyError> {
     let labels = data.labels(Canonical::Failures, by)?;
     let Ok(layers) = data.strings(Canonical::Failures, "x_layer") else {
@@ -106,7 +106,7 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
         .extend(options.population_problem(data, Canonical::Failures)?);
     if of_programs > 0 {
         outcome.problems.push(format!(
-            "{of_programs} failures of programs and their data (layers {}) are left out: they say nothing about the node",
+            "{of_programs} failures of programs and their data (layers {}) are left out: they show nothing about the node",
             OF_PROGRAMS.join(", ")
         ));
     }
