@@ -193,6 +193,8 @@ impl CheckpointService {
 
     /// Starts a generation from a checkpoint. Of the older images only those of that checkpoint are retained.
     pub(crate) fn start(&self, launch: &LaunchOrder) {
+        // Restores of earlier generations that are still under way end without a slot.
+        self.fence(&launch.job, launch.generation);
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
         self.remember(&launch.job, keep);
         self.arenas.release(&launch.job, |held| Some(held) != keep);

@@ -73,10 +73,12 @@ mod stream;
 mod streamed;
 mod window;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rankguard_model::Generation;
@@ -101,6 +103,8 @@ pub struct Arena {
     file: File,
     mapping: SharedMapping,
     geometry: ArenaGeometry,
+    /// Slots into which threads of this process write restored images.
+    restoring: Mutex<BTreeSet<u32>>,
 }
 
 /// Requested dimensions of an arena of whole images.
@@ -230,6 +234,7 @@ impl Arena {
             file,
             mapping,
             geometry,
+            restoring: Mutex::default(),
         })
     }
 

@@ -270,8 +270,9 @@ impl ArenaTable {
             for slot in 0..arena.geometry().slots {
                 let (state, of) = arena.slot(slot).unwrap_or((SlotState::Empty, generation));
                 let left = state != SlotState::Empty && !state.is_image();
-                // An invalid slot state comes from a rank that overwrote the header; the slot's content is lost.
-                if state == SlotState::Broken || left && of < generation {
+                // An invalid slot state comes from a rank that overwrote the header; the slot's content is lost. A slot that a
+                // thread of this agent writes is released by that thread.
+                if (state == SlotState::Broken || left && of < generation) && !arena.is_restoring(slot) {
                     let _ = arena.release(slot);
                 }
             }
@@ -442,5 +443,32 @@ mod tests {
         assert!(place.arena.make_durable(0, Generation(1)).expect("slot 0"));
         arenas.release(&job, |_| true);
         assert!(steps(&place.arena).is_empty());
+    }
+
+    /// A restore can wait for a rank that has died, and end after the next generation began.
+    #[test]
+    fn rg_3_a_restore_of_an_earlier_generation_takes_no_slot_and_keeps_none() {
+        let arenas = arenas();
+        let job = JobId::from("train");
+        let place = arenas
+            .arena_for(asked(&job, 0, 4096), |_| Ok(()))
+            .expect("memory for a small arena");
+        let arena = &place.arena;
+        let (first, second) = (Generation(1), Generation(2));
+        let restored = arena.begin_restore(0, first).expect("the slot is empty");
+        arena.raise_fence(second);
+        arenas.release_unsealed(&job, second);
+        assert!(arena.empty_slots().is_empty(), "a thread writes into it");
+        drop(restored);
+        arena.release_restored(0, first).expect("slot 0");
+        assert_eq!(arena.empty_slots(), [0]);
+        let refused = arena.begin_restore(0, first).expect_err("generation 2 has begun");
+        assert!(matches!(refused, ArenaError::Fenced { .. }), "{refused}");
+        assert_eq!(arena.empty_slots(), [0]);
+        drop(arena.begin_restore(0, second).expect("the slot is empty"));
+        arena.release_restored(0, first).expect("slot 0");
+        assert!(arena.empty_slots().is_empty(), "it is of another generation");
+        arenas.release_unsealed(&job, Generation(3));
+        assert_eq!(arena.empty_slots(), [0], "no rank copied it out");
     }
 }

@@ -178,14 +178,21 @@ impl RankService {
                 reader: wish.reader,
             })
             .collect();
-        let report =
-            assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, sources).inspect_err(|_| {
-                for wish in wishes {
-                    let _ = wish.arena.release(wish.slot);
-                }
-            })?;
+        let assembled = assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, sources);
+        drop(requests);
+        drop(targets);
+        let is_over = wishes.iter().any(|wish| wish.arena.fence() > self.rank.generation);
+        if assembled.is_err() || is_over {
+            for wish in wishes {
+                let _ = wish.arena.release_restored(wish.slot, self.rank.generation);
+            }
+        }
+        let report = assembled?;
+        if is_over {
+            return Err(RankServiceError::Fenced);
+        }
         for repair in report.repairs.iter().take(REPAIRS_REPORTED) {
-            tracing::warn!(repair, "a damaged copy of a chunk was passed over");
+            tracing::warn!(repair, "a copy of a chunk could not be used, and another one was taken");
             self.all.intake.gap(EvidenceSource::Checkpoint, repair.clone(), None);
         }
         if let Some(text) = self.summary_of_repairs(checkpoint, report.repairs.len()) {

@@ -294,7 +294,14 @@ impl RankService {
                 }
             }
         };
-        hand(restored).map_err(RankServiceError::Hand)?;
+        let slot = (!restored.stays && restored.own.is_none()).then_some(restored.slot);
+        hand(restored).map_err(|problem| {
+            // The rank has gone: nobody else releases the slot before the next generation, which may need it.
+            if let Some(slot) = slot {
+                let _ = place.arena.release_restored(slot, self.rank.generation);
+            }
+            RankServiceError::Hand(problem)
+        })?;
         Ok(from)
     }
 

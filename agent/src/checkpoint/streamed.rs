@@ -90,7 +90,10 @@ impl RankService {
                     more: nth + 1 < parts.len(),
                     ..described.take().unwrap_or_default()
                 };
-                hand(restored).map_err(RankServiceError::Hand)?;
+                hand(restored).map_err(|problem| {
+                    let _ = place.arena.release_restored(0, self.rank.generation);
+                    RankServiceError::Hand(problem)
+                })?;
             }
             Ok(from)
         })

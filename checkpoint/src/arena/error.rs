@@ -13,6 +13,8 @@ use crate::format::{BoxError, ChunkDigest, ShardLayoutError};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ArenaError {
+    #[error("no image is restored for generation {generation}: it is fenced off by generation {fence}")]
+    Fenced { generation: Generation, fence: Generation },
     #[error("an arena of {slots} slots with {image_bytes} bytes each is out of bounds")]
     Size { slots: u32, image_bytes: u64 },
     #[error("images of {image_bytes} bytes cannot pass through a window of {window}: give it {least} bytes or more")]

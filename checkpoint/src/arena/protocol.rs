@@ -86,6 +86,11 @@ pub(super) fn give_up(word: &impl AtomicWord, generation: Generation) {
     let _ = word.change(pack(SlotState::Filling, generation), EMPTY);
 }
 
+/// Empties a slot with a restored image of this generation; leaves any other word.
+pub(super) fn discard_restored(word: &impl AtomicWord, generation: Generation) {
+    let _ = word.change(pack(SlotState::Restored, generation), EMPTY);
+}
+
 /// Abandons an image that was passing through a window. The slot remains occupied until its reader notices and releases
 /// it.
 pub(super) fn abandon_stream(word: &impl AtomicWord, generation: Generation) {

@@ -1,9 +1,11 @@
 //! Agent side of an arena: reads sealed images without trusting them, and writes restored ones.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 use rankguard_model::Generation;
 
@@ -21,7 +23,7 @@ pub struct SealedImage<'a> {
     index: ShardIndex,
 }
 
-/// Slot that is receiving a restored image.
+/// Slot that is receiving a restored image, for as long as this value exists.
 #[derive(Debug)]
 pub struct RestoredSlot<'a> {
     arena: &'a Arena,
@@ -89,15 +91,46 @@ impl Arena {
             .collect()
     }
 
-    /// Claims an empty slot for a restored image. The rank copies it out with [`Arena::read_image`] and releases it.
+    /// Claims an empty slot for a restored image, unless the generation is fenced off (RG-3). The rank copies it out with
+    /// [`Arena::read_image`] and releases it; without a rank, [`Arena::release_restored`] does.
     pub fn begin_restore(&self, slot: u32, generation: Generation) -> Result<RestoredSlot<'_>, ArenaError> {
+        let mut restoring = self.restoring();
         let claimed = protocol::claim(self.word(slot)?, SlotState::Restored, generation);
         claimed.map_err(|is| ArenaError::State {
             slot,
             is: state::unpack(is).0,
             wanted: SlotState::Empty,
         })?;
+        // After the claim, so that a fence that is raised meanwhile finds the slot or is found here.
+        let fence = self.fence();
+        if generation < fence {
+            self.release_restored(slot, generation)?;
+            return Err(ArenaError::Fenced { generation, fence });
+        }
+        restoring.insert(slot);
         Ok(RestoredSlot { arena: self, slot })
+    }
+
+    /// Returns true if a thread of this process writes a restored image into the slot. Such a slot must not be released:
+    /// the thread would write into the image of the next owner.
+    pub fn is_restoring(&self, slot: u32) -> bool {
+        self.restoring().contains(&slot)
+    }
+
+    /// Empties a slot with a restored image of this generation that no rank will copy out; leaves any other as it is.
+    pub fn release_restored(&self, slot: u32, generation: Generation) -> Result<(), ArenaError> {
+        protocol::discard_restored(self.word(slot)?, generation);
+        Ok(())
+    }
+
+    fn restoring(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.restoring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RestoredSlot<'_> {
+    fn drop(&mut self) {
+        self.arena.restoring().remove(&self.slot);
     }
 }
 
