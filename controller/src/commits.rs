@@ -72,7 +72,7 @@ pub(crate) struct FolderListing {
     pub(crate) of: Generation,
     /// Step of the newest checkpoint of the journal.
     pub(crate) after: Option<Step>,
-    /// Present time.
+    /// Time of the request.
     pub(crate) now: Timestamp,
 }
 

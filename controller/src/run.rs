@@ -9,21 +9,17 @@ use std::time::Duration;
 use rankguard_core::Policy;
 use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RoleInterceptor};
 use rankguard_journal::JournalRetention;
+use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
 use rankguard_proto::v1::rendezvous_server::RendezvousServer;
-use rankguard_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
-use tonic_health::pb::health_server::{HealthServer, SERVICE_NAME as HEALTH};
-use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
-use tonic_reflection::server::v1alpha::{
-    ServerReflection as ServerReflectionAlpha, ServerReflectionServer as ServerReflectionAlphaServer,
-};
+use tonic_health::pb::health_server::HealthServer;
 use tracing::{info, warn};
 
 use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
@@ -31,7 +27,8 @@ use crate::bind::bind_again;
 use crate::clock::MonotonicClock;
 use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
-use crate::grpc_health::{HealthService, SERVICES};
+use crate::grpc_health::HealthService;
+use crate::grpc_reflection::reflection_services;
 use crate::health::{self, HealthEndpoint, SharedHealth};
 use crate::http_api::HttpApi;
 use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
@@ -313,7 +310,7 @@ fn serve(
     let rendezvous = InterceptedService::new(rendezvous, gate("join runs of torchrun", launchers));
     let health = HealthServer::new(HealthService::new(health.clone(), drained.clone()));
     let health = InterceptedService::new(health, gate("read its health", &PEERS));
-    let (reflection, reflection_alpha) = reflection()?;
+    let (reflection, reflection_alpha) = reflection_services()?;
     let reflection = InterceptedService::new(reflection, gate("read the types of its services", operators));
     let reflection_alpha = InterceptedService::new(reflection_alpha, gate("read the types of its services", operators));
     let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
@@ -333,30 +330,4 @@ fn serve(
         let _ = drained.changed().await;
     }));
     Ok((drain, task))
-}
-
-/// Services of gRPC server reflection, in the stable version and in the one that older clients use.
-fn reflection() -> Result<
-    (
-        ServerReflectionServer<impl ServerReflection>,
-        ServerReflectionAlphaServer<impl ServerReflectionAlpha>,
-    ),
-    ControllerError,
-> {
-    let builder = || {
-        let builder = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .with_service_name(HEALTH);
-        let named = SERVICES.into_iter().filter(|name| !name.is_empty());
-        named.fold(builder, |builder, name| builder.with_service_name(name))
-    };
-    let failed = |problem: tonic_reflection::server::Error| ControllerError::Task {
-        task: "reflection",
-        problem: problem.to_string(),
-    };
-    Ok((
-        builder().build_v1().map_err(failed)?,
-        builder().build_v1alpha().map_err(failed)?,
-    ))
 }

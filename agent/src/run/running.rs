@@ -60,7 +60,7 @@ struct OrderThread {
     thread: JoinHandle<()>,
     /// Receives the report of the thread's end; fails if it ended without one.
     ended: oneshot::Receiver<RankEndReport>,
-    /// Received report.
+    /// Report that was received.
     report: Option<RankEndReport>,
 }
 

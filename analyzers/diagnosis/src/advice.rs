@@ -10,7 +10,7 @@ struct MessageAdvice {
     signature: &'static str,
     /// Id of the action; none for that of the class.
     action: Option<&'static str>,
-    /// Instruction.
+    /// Instruction to the operator, a sentence or more.
     advice: &'static str,
 }
 

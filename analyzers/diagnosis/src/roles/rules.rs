@@ -27,7 +27,7 @@ pub(super) struct RelatedSign<'a, 's> {
     /// Index of the sign in the scene.
     pub(super) index: usize,
     pub(super) sign: &'a Signal,
-    /// First cause.
+    /// The first cause of the case.
     pub(super) first: &'a Signal,
 }
 

@@ -20,7 +20,7 @@ then flags; `rankguard config show` lists them all.
 | exit code | meaning |
 |---|---|
 | 0 | done, nothing wrong found; listings (`status`, `cases`, `node show`) also with open cases |
-| 1 | a check found something wrong: a failure in logs, damage, a mistake in a file |
+| 1 | a check found something wrong: a failure in logs (`diagnose`; `classify` prints verdicts and ends with 0), damage, a mistake in a file |
 | 2 | it could not be done |
 | 3 | the job failed |
 | 4 | the job was cancelled |
