@@ -108,3 +108,36 @@ fn a_device_of_another_process_is_no_failed_launch() {
         case.reasoning
     );
 }
+
+/// kubernetes#32542 and mosaicml/llm-foundry#1501.
+#[test]
+fn an_image_without_room_is_a_full_disk_and_a_warning_about_memory_is_no_failure() {
+    let pull = "Failed to pull image \"gcr.io/hive/train:v9\": ErrImagePull: failed to register layer: Untar re-exec error: \
+                exit status 1: output: write /usr/lib/libtorch.so: no space left on device\n";
+    assert_eq!(only(&[("events.log", pull)]).class, "disk-full");
+    let tag = "Failed to pull image \"gcr.io/hive/train:v9\": ErrImagePull: manifest unknown\n";
+    assert_eq!(only(&[("events.log", tag)]).class, "k8s-image-pull");
+    let warning = "composer/trainer/trainer.py:256: UserWarning: `device_train_microbatch_size='auto'` may potentially fail with \
+                   unexpected CUDA errors. Auto microbatching attempts to catch CUDA Out of Memory errors and adjust the \
+                   batch size\n";
+    let runs = "2024-08-30 11:06:12,920: rank0[208865][MainThread]: INFO: llmfoundry.command_utils.train: Starting training...\n";
+    let cases = diagnose(&[("rank-0.err", &format!("{warning}{runs}"))]);
+    assert!(cases.is_empty(), "{cases:?}");
+    let failed = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+    assert_eq!(only(&[("rank-0.err", &format!("{warning}{failed}"))]).class, "cuda-oom");
+}
+
+/// What this agent answers a rank that it cannot serve for a reason of its own.
+#[test]
+fn a_restore_that_the_agent_could_not_serve_is_no_damaged_checkpoint() {
+    for reason in [
+        "make the arena: slot 0 is restored where empty is needed",
+        "hand the restored tensors to the rank: Broken pipe (os error 32)",
+        "a later generation of the job acts by now",
+    ] {
+        let log = format!("RuntimeError: the checkpoint of step 50 cannot be loaded: {reason}\n");
+        assert_ne!(only(&[("rank-0.err", &log)]).class, "checkpoint-corrupt", "{reason}");
+    }
+    let log = "RuntimeError: the checkpoint of step 50 cannot be loaded: restore: chunk 3 of rank 0 is damaged\n";
+    assert_eq!(only(&[("rank-0.err", log)]).class, "checkpoint-corrupt");
+}
