@@ -41,7 +41,7 @@ use crate::replay::ReplayClock;
 use crate::session_table::SessionTable;
 use crate::submission;
 use crate::timers::TimerTable;
-use crate::void_reports::{VoidCount, dead_attempts};
+use crate::void_reports::{FailedAttempt, dead_attempts};
 use crate::witnesses::WitnessBoard;
 
 /// Longest sleep while no timer is set.
@@ -450,10 +450,10 @@ impl EventLoop {
             {
                 self.lost_evidence = self.lost_evidence.saturating_add(*lost);
             }
-            let void_count = VoidCount::before(&self.state, &stamped.event);
+            let failed = FailedAttempt::of(&self.state, &stamped.event);
             let actions = step(&mut self.state, &stamped);
-            if let Some(count) = void_count {
-                count.report(&self.state, &mut self.roster);
+            if let Some(attempt) = failed {
+                attempt.report(&self.state, &mut self.roster);
             }
             if let Some((store, job, dead)) = dead_attempts(&self.state, &stamped.event) {
                 self.commits.remove_dead(store, job, dead);

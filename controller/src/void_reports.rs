@@ -6,51 +6,60 @@
 //! A shard of an attempt that is never committed takes room in the store until its folder is removed ([`dead_attempts`]).
 
 use rankguard_core::{DeadAttempts, DecisionState, Event};
-use rankguard_model::{Entity, EvidenceBody, Generation, JobId};
+use rankguard_model::{Entity, EvidenceBody, Generation, JobId, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
 
 use crate::session_table::SessionTable;
 
-/// The void checkpoints of a job before an event that may add one.
+/// Attempt that an event may make void.
 #[derive(Debug)]
-pub(crate) struct VoidCount {
+pub(crate) struct FailedAttempt {
     job: JobId,
     generation: Generation,
-    before: u64,
+    step: Step,
+    reason: String,
 }
 
-impl VoidCount {
-    /// The count before `event`; `None` where the event makes no checkpoint void.
-    pub(crate) fn before(state: &DecisionState, event: &Event) -> Option<Self> {
-        let (job, generation) = match event {
-            Event::ManifestRefused { job, generation, .. } => (job, *generation),
+impl FailedAttempt {
+    /// Returns the attempt of which `event` reports a failure; `None` if it reports none, or the attempt is void already.
+    pub(crate) fn of(state: &DecisionState, event: &Event) -> Option<Self> {
+        let (job, generation, step, reason) = match event {
+            Event::ManifestRefused {
+                job,
+                generation,
+                step,
+                reason,
+            } => (job, *generation, *step, reason),
             Event::EvidenceArrived { evidence } => match (&evidence.body, &evidence.entity) {
-                (EvidenceBody::ShardFailed { .. }, Entity::Rank { job, generation, .. }) => (job, *generation),
+                (EvidenceBody::ShardFailed { step, reason }, Entity::Rank { job, generation, .. }) => {
+                    (job, *generation, *step, reason)
+                }
                 _ => return None,
             },
             _ => return None,
         };
-        let before = state.jobs().get(job)?.checkpoints.counts.void;
-        Some(Self {
+        let checkpoints = &state.jobs().get(job)?.checkpoints;
+        (!checkpoints.is_void(generation, step)).then(|| Self {
             job: job.clone(),
             generation,
-            before,
+            step,
+            reason: reason.clone(),
         })
     }
 
-    /// Sends the checkpoint that became void since to the nodes of the job. Evidence that was refused adds none.
+    /// Reports the attempt to the nodes of the job if it is void now. Evidence that was refused makes none void.
     pub(crate) fn report(&self, state: &DecisionState, roster: &mut SessionTable) {
-        let Some(job) = state.jobs().get(&self.job) else { return };
-        let counts = &job.checkpoints.counts;
-        let newest = counts.newest_void.as_ref().filter(|_| counts.void > self.before);
-        let Some(void) = newest else { return };
+        let job = state.jobs().get(&self.job);
+        let Some(job) = job.filter(|job| job.checkpoints.is_void(self.generation, self.step)) else {
+            return;
+        };
         for node in job.nodes() {
             let report = v1::CheckpointVoid {
                 job: self.job.to_string(),
                 generation: self.generation.0,
-                step: void.step.0,
-                reason: void.reason.clone(),
+                step: self.step.0,
+                reason: self.reason.clone(),
             };
             roster.send(node, Kind::Void(report));
         }

@@ -37,7 +37,7 @@ with warnings.catch_warnings(record=True) as caught:
         rankguard.step(n)
         assert rankguard.checkpoint(state).sealed
         time.sleep(0.05)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 15
     while time.monotonic() < end:
         counts = rankguard.counts()
         if counts["failed"] + len(list(pathlib.Path(store).glob("full/*/MANIFEST"))) == counts["sealed"]:
@@ -84,16 +84,22 @@ def test_void_checkpoints_are_counted_with_their_reason(tmp_path, small_disk, no
             found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
             counts = found["counts"]
             assert counts["sealed"] == STEPS, counts
-            assert counts["failed"] == STEPS - len(kept), (counts, kept)
+            # A rank is not told of attempts that gave way to later ones before all reports about them had arrived.
+            assert 0 < counts["failed"] <= STEPS - len(kept), (counts, kept)
             assert "no space for" in found["last_failure"], found
             assert len(found["warnings"]) == 1, found["warnings"]
             assert "is void" in found["warnings"][0] and "no space for" in found["warnings"][0], found["warnings"]
         last = f"last commit step {kept[-1]} of {STEPS}"
         output = (tmp_path / "run-full.log").read_text()
-        assert last in output and "no space for" in output, output
-        assert last in _status(cluster), _status(cluster)
+        assert "no space for" in output, output
+        # Removed attempts make room, so the last checkpoint can be committed.
+        ends_without = kept[-1] < STEPS
+        assert (last in output) == ends_without, output
+        assert (last in _status(cluster)) == ends_without, _status(cluster)
         view = cluster.job("full")
         assert (view["state"], view["generation"]) == ("finished", 1), view
+        found = view["checkpoint_counts"]
+        assert (found["committed"], found["void"]) == (len(kept), STEPS - len(kept)), found
         # What was committed is whole; the others are torn, and say so.
         verified = [program(), "checkpoint", "verify", "--dir", str(store), "--format", "json"]
         done = subprocess.run(verified, capture_output=True, text=True, env=clean(), timeout=60)

@@ -59,7 +59,8 @@ pub struct JobCheckpoints {
     /// Counts of attempts by outcome.
     #[serde(default)]
     pub counts: CheckpointCounts,
-    /// Attempts that were counted as void because a rank went on without its shard.
+    /// Attempts that were counted as void although no failure was reported: a rank went on without its shard, or they gave
+    /// way to later ones.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     passed: BTreeSet<(Generation, Step)>,
     /// Copies and parities in the memory of other nodes, for checkpoints that are not committed.
@@ -198,7 +199,7 @@ impl JobCheckpoints {
         let steps = self.open_steps(generation);
         for gone in before.iter().filter(|step| !steps.contains(step)) {
             let reason = "the reports of all its shards did not reach the controller before those of later steps";
-            self.count_void(generation, *gone, reason);
+            self.count_passed(generation, *gone, reason);
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
         let mut newest: BTreeMap<Rank, Step> = BTreeMap::new();
@@ -211,14 +212,8 @@ impl JobCheckpoints {
             for rank in images.keys() {
                 newest.entry(*rank).or_insert(step);
             }
-            if let Some((rank, later)) = lacking
-                && !self.passed.contains(&(generation, step))
-            {
-                self.count_void(generation, step, &passed_reason(rank, later, step));
-                self.passed.insert((generation, step));
-                if self.passed.len() > MAX_VOID {
-                    self.passed.pop_first();
-                }
+            if let Some((rank, later)) = lacking {
+                self.count_passed(generation, step, &passed_reason(rank, later, step));
             }
         }
     }
@@ -487,6 +482,21 @@ impl JobCheckpoints {
         self.counts.count_void(step, reason, later);
     }
 
+    /// Counts an attempt as void that may be committed all the same, and remembers it, so that a failure that is reported
+    /// later does not count again.
+    fn count_passed(&mut self, generation: Generation, step: Step, reason: &str) {
+        self.count_void(generation, step, reason);
+        self.passed.insert((generation, step));
+        if self.passed.len() > MAX_VOID {
+            self.passed.pop_first();
+        }
+    }
+
+    /// Returns true if a failure of the attempt was reported.
+    pub fn is_void(&self, generation: Generation, step: Step) -> bool {
+        self.attempts.is_void(generation, step)
+    }
+
     /// Returns the void attempts of a generation after a step.
     fn void_after(&self, generation: Generation, step: Step) -> impl Iterator<Item = &(Generation, Step)> {
         let known = self.attempts.void().union(&self.passed);
@@ -729,6 +739,24 @@ mod tests {
         assert_eq!(newest.step, Step(6));
         all.failed(ONE, Step(2), "no space");
         assert_eq!((all.counts.void, all.counts.void_in_row), (4, 3));
+    }
+
+    #[test]
+    fn an_attempt_that_gave_way_and_failed_counts_once() {
+        let job = JobId::from("llm");
+        let rules = RetentionPolicy::default();
+        let mut all = JobCheckpoints::default();
+        for step in 1..=20 {
+            let before = all.open_steps(ONE);
+            all.durable(&job, ONE, seal(0, step), &rules);
+            all.count_passed_attempts(ONE, &before);
+        }
+        let counted = all.counts.void;
+        assert!(counted > 5, "{counted}");
+        for step in 1..=counted {
+            all.failed(ONE, Step(step), "no space");
+        }
+        assert_eq!(all.counts.void, counted);
     }
 
     #[test]
