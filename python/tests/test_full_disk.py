@@ -37,7 +37,7 @@ with warnings.catch_warnings(record=True) as caught:
         rankguard.step(n)
         assert rankguard.checkpoint(state).sealed
         time.sleep(0.05)
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         counts = rankguard.counts()
         if counts["failed"] + len(list(pathlib.Path(store).glob("full/*/MANIFEST"))) == counts["sealed"]:
@@ -84,7 +84,7 @@ def test_void_checkpoints_are_counted_with_their_reason(tmp_path, small_disk, no
             found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
             counts = found["counts"]
             assert counts["sealed"] == STEPS, counts
-            # A rank is not told of attempts that gave way to later ones before all reports about them had arrived.
+            # Attempts that gave way to later ones before all their reports had arrived are counted by the controller only.
             assert 0 < counts["failed"] <= STEPS - len(kept), (counts, kept)
             assert "no space for" in found["last_failure"], found
             assert len(found["warnings"]) == 1, found["warnings"]

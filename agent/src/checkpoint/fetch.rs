@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use rankguard_checkpoint::arena::RestoredSlot;
+use rankguard_checkpoint::arena::{ArenaError, RestoredSlot};
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::restore::{RankRestore, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
@@ -165,9 +165,13 @@ impl RankService {
         wishes: &[RestoreRequest],
         sources: &[&dyn ChunkSource],
     ) -> Result<RestoreBytes, RankServiceError> {
-        let targets = wishes
-            .iter()
-            .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));
+        let targets = wishes.iter().map(|wish| {
+            let target = wish.arena.begin_restore(wish.slot, self.rank.generation);
+            target.map_err(|problem| match problem {
+                ArenaError::Fenced { .. } => RankServiceError::Fenced,
+                other => other.into(),
+            })
+        });
         let mut targets: Vec<RestoredSlot<'_>> = targets.collect::<Result<_, _>>()?;
         let mut requests: Vec<RankRestore<'_>> = wishes
             .iter()

@@ -296,7 +296,7 @@ impl RankService {
         };
         let slot = (!restored.stays && restored.own.is_none()).then_some(restored.slot);
         hand(restored).map_err(|problem| {
-            // The rank has gone: nobody else releases the slot before the next generation, which may need it.
+            // The rank has gone, and the slot would stay in use until the next generation.
             if let Some(slot) = slot {
                 let _ = place.arena.release_restored(slot, self.rank.generation);
             }
