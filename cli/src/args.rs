@@ -110,7 +110,8 @@ pub(crate) struct LimitArgs {
     /// file 256 MiB or 100 times its size, whichever is larger]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) read_limit: Option<u64>,
-    /// Maximum processing time for all files together, in seconds [default: 3600; for each file 20 plus 2 per MiB]
+    /// Maximum processing time for all files together, in seconds [default: 3600; for each file 20 plus 2 per MiB of
+    /// processor time]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) time_limit: Option<u64>,
 }

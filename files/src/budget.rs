@@ -5,11 +5,12 @@ use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
-/// Time for each file, independent of its size.
+/// Processor time for each file, independent of its size.
 const FILE_TIME: Duration = Duration::from_secs(20);
-/// Additional time for each MiB of a file on disk.
+/// Additional processor time for each MiB of a file on disk.
 const FILE_TIME_PER_MIB: Duration = Duration::from_secs(2);
 
 /// Longest time that a pipe's writer may be silent.
@@ -21,7 +22,8 @@ pub struct ReadLimits {
     /// Maximum bytes of unpacked text of all files together; `None` means [`ReadLimits::TEXT_BYTES`], and for packed
     /// files the ratio limit as well.
     pub text_bytes: Option<u64>,
-    /// Time for all files together; `None` gives each file 20 s, and 2 s more for each MiB on disk.
+    /// Time for all files together; `None` means [`ReadLimits::TIME`], and for each file 20 s of processor time, and 2 s
+    /// more for each MiB on disk.
     pub time: Option<Duration>,
 }
 
@@ -38,8 +40,8 @@ pub enum LimitReached {
     /// Bytes of all files.
     #[error("the limit of {0} bytes of text is reached; raise --read-limit")]
     Bytes(u64),
-    /// Time of one file.
-    #[error("the time limit of {0} s for this file is reached; raise --time-limit")]
+    /// Processor time of one file.
+    #[error("the limit of {0} s of processor time for this file is reached; raise --time-limit")]
     FileTime(u64),
     /// Time of all files.
     #[error("the time limit of {0} s for all files is reached; raise --time-limit, or name fewer files")]
@@ -87,7 +89,7 @@ impl ReadBudget {
         BudgetedReader {
             inner,
             budget: self.clone(),
-            begun: Instant::now(),
+            begun: processor_time(),
             limit: for_file.then_some(own),
         }
     }
@@ -113,14 +115,21 @@ impl ReadBudget {
 pub struct BudgetedReader<R> {
     inner: R,
     budget: ReadBudget,
-    begun: Instant,
-    /// Time for this file.
+    /// Processor time of the reading thread when the file was opened.
+    begun: Duration,
+    /// Processor time for this file. What other programs of a busy machine take does not count: the same file is read
+    /// whole beside them.
     limit: Option<Duration>,
+}
+
+/// Returns the processor time that the calling thread has used.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 impl<R: Read> Read for BudgetedReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if let Some(limit) = self.limit.filter(|limit| self.begun.elapsed() >= *limit) {
+        if let Some(limit) = self.limit.filter(|limit| processor_time().saturating_sub(self.begun) >= *limit) {
             return Err(LimitReached::FileTime(limit.as_secs()).into());
         }
         let reached = self.budget.check();
@@ -169,6 +178,39 @@ mod tests {
             .read_to_string(&mut text)
             .expect_err("beyond");
         assert!(error.to_string().contains("limit of 5 bytes"), "{error}");
+    }
+
+    /// Reader that waits before each byte, as a busy machine or a slow disk does.
+    struct Waiting(u8);
+
+    impl Read for Waiting {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(20));
+            let Some(left) = self.0.checked_sub(1) else { return Ok(0) };
+            self.0 = left;
+            out[..1].copy_from_slice(b"x");
+            Ok(1)
+        }
+    }
+
+    fn limited<R: Read>(inner: R, limit: Duration) -> BudgetedReader<R> {
+        let mut reader = budget(u64::MAX, None).reader(inner, Some(1));
+        reader.limit = Some(limit);
+        reader
+    }
+
+    #[test]
+    fn waiting_is_no_work_on_a_file() {
+        let mut text = String::new();
+        let read = limited(Waiting(5), Duration::from_millis(30)).read_to_string(&mut text);
+        assert_eq!((read.expect("hardly any processor time"), text.as_str()), (5, "xxxxx"));
+    }
+
+    #[test]
+    fn a_file_ends_at_its_limit_of_processor_time_rg_11() {
+        let mut endless = limited(io::repeat(b'x'), Duration::from_millis(30));
+        let error = io::copy(&mut endless, &mut io::sink()).expect_err("the work is bounded");
+        assert!(error.to_string().contains("processor time for this file"), "{error}");
     }
 
     #[test]

@@ -183,7 +183,8 @@ def test_the_collection_is_that_of_the_labelled_logs_and_the_table_is_measured()
     assert tool("publish.py", LABELLED).stdout == (FOLDER / "cases.jsonl").read_text()
     if cluster.program() is None:
         pytest.skip("there is no rankguard to measure: cargo build")
-    answers = subprocess.run([cluster.program(), "classify", LABELLED], check=True, capture_output=True, text=True, timeout=600)
+    answers = subprocess.run([cluster.program(), "classify", LABELLED], capture_output=True, text=True, timeout=600)
+    assert answers.returncode == 0, answers.stderr
     score = subprocess.run(
         [sys.executable, str(FOLDER / "score.py"), "/dev/stdin"],
         input=answers.stdout,
