@@ -32,6 +32,7 @@ mod reload;
 mod rights;
 mod rollback;
 mod runs;
+mod second_reader;
 mod standby;
 mod walk;
 mod walk_jobs;

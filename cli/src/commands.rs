@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod cancel;
 mod case_filter;
+mod case_reading;
 pub(crate) mod cases;
 pub(crate) mod checkpoint;
 pub(crate) mod classify;

@@ -13,6 +13,7 @@ mod key;
 mod keys;
 mod lease;
 mod mistake;
+mod reader;
 mod receivers;
 mod settings;
 mod value;
@@ -119,6 +120,7 @@ impl ResolvedConfig {
         }
         mistakes.extend(config.half_an_identity());
         mistakes.extend(config.short_lease());
+        mistakes.extend(config.reader_mistakes());
         if let Some((SettingValue::Checks(checks), at)) = config.values.get("agent.checks") {
             let unknown = checks::unknown_classes(checks, config.paths("agent.catalogue"));
             mistakes.extend(unknown.into_iter().map(|what| ConfigMistake { at: at.clone(), what }));
@@ -214,7 +216,7 @@ pub(crate) fn unknown_variables(names: impl IntoIterator<Item = OsString>) -> Ve
 
 /// True if a variable's name begins with that of a section of settings.
 fn is_ours(name: &str) -> bool {
-    ["AGENT", "CLIENT", "CONTROLLER", "IDENTITY", "LOG"]
+    ["AGENT", "CLIENT", "CONTROLLER", "IDENTITY", "LOG", "READER"]
         .iter()
         .any(|section| {
             name.strip_prefix("RANKGUARD_")

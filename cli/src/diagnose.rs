@@ -15,6 +15,7 @@ mod generations;
 pub(crate) mod logs;
 mod novelties;
 mod print;
+mod reading;
 pub(crate) mod records;
 pub(crate) mod timings;
 
@@ -40,9 +41,12 @@ use thiserror::Error;
 use rankguard_offline::{OfflineCase, OpenEnd, add, diagnose_group};
 
 use generations::{JobGeneration, LogGroup, generation_of, host_folders, merged};
+use reading::SampledLogs;
+
+use crate::second_reader::{AskedReader, ShownReading};
 
 /// Options of a diagnosis.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct DiagnoseArgs {
     /// Files and folders.
     pub(crate) paths: Vec<PathBuf>,
@@ -56,6 +60,8 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) limits: ReadLimits,
     /// Format of the output.
     pub(crate) format: Format,
+    /// Reader that is asked as well.
+    pub(crate) reader: Option<AskedReader>,
 }
 
 /// Catalogue of classes, and the matcher of their signatures.
@@ -132,6 +138,10 @@ pub(crate) struct Diagnoses {
     pub(crate) problems: Vec<String>,
     /// Remarks on the selection of logs.
     pub(crate) notes: Vec<String>,
+    /// Lines of the logs that were diagnosed together, if they are kept for the second reader.
+    sampled: Vec<SampledLogs>,
+    /// Answers of the second reader.
+    pub(crate) readings: Vec<ShownReading>,
     /// Number of logs that show work and do not state how their run ended, without a failure.
     pub(crate) open_ends: usize,
     /// Number of streams read.
@@ -146,7 +156,8 @@ pub(crate) struct Diagnoses {
 /// error if none was found but a part of the logs was not read.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
     let budget = ReadBudget::begin(args.limits);
-    let mut found = diagnose(&args.paths, &args.clocks, &args.rules, &budget);
+    let keeps_samples = args.reader.is_some();
+    let mut found = conclude(&args.paths, &args.clocks, &args.rules, &budget, keeps_samples);
     if !args.healthy.is_empty() {
         found.novelties = match novelties::find(&args.paths, &args.healthy, &budget, &mut found.problems) {
             Some(novelties) => HealthyComparison::Novelties(novelties),
@@ -167,7 +178,19 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
     for note in &found.notes {
         writeln!(notes, "note: {}", printable(note))?;
     }
-    print::print(&found, args.format, out)?;
+    match &args.reader {
+        // People read the verdict while the reader is asked.
+        Some(reader) if args.format == Format::Table => {
+            print::print(&found, args.format, out)?;
+            reading::ask(&mut found, reader, &args.rules.catalogue);
+            print::readings(&found.readings, out)?;
+        }
+        Some(reader) => {
+            reading::ask(&mut found, reader, &args.rules.catalogue);
+            print::print(&found, args.format, out)?;
+        }
+        None => print::print(&found, args.format, out)?,
+    }
     let has_failure = found.cases.iter().any(OfflineCase::is_failure);
     if !has_failure && found.partial > 0 {
         return Err(DiagnoseError::Incomplete {
@@ -184,12 +207,13 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
     Ok(has_failure)
 }
 
-/// Reads the paths and concludes cases.
-pub(crate) fn diagnose(
+/// Reads the paths and concludes cases; keeps lines of the logs if a second reader is asked as well.
+pub(crate) fn conclude(
     paths: &[PathBuf],
     clocks: &logs::ClockOffsets,
     rules: &Rules,
     budget: &ReadBudget,
+    keeps_samples: bool,
 ) -> Diagnoses {
     let mut found = Diagnoses::default();
     let mut read_files = BTreeSet::new();
@@ -206,6 +230,14 @@ pub(crate) fn diagnose(
         if !clocks.is_empty() {
             nodes.extend(files.iter().filter_map(|file| heads.nodes.node(path, file)));
         }
+        let reader = logs::LogReader {
+            root: path,
+            clocks,
+            heads: &heads,
+            rules,
+            budget,
+            samples: keeps_samples,
+        };
         for file in files {
             let problems_before = found.problems.len();
             if records::holds_cases(&file, budget) {
@@ -232,22 +264,28 @@ pub(crate) fn diagnose(
                     Ok(dump) => groups.entry(generation_of(&file, &hosts)).or_default().dumps.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
-            } else if let Some(stream) = logs::read(path, &file, clocks, &heads, rules, budget, &mut found.problems) {
+            } else if let Some(log) = reader.read(&file, &mut found.problems) {
                 found.streams += 1;
                 // A stream with a problem was not read to its end.
                 found.partial += usize::from(found.problems.len() > problems_before);
-                groups
-                    .entry(generation_of(&file, &hosts))
-                    .or_default()
-                    .streams
-                    .push(stream);
+                let group = groups.entry(generation_of(&file, &hosts)).or_default();
+                group.streams.push(log.stream);
+                group.samples.extend(log.sample);
             }
         }
         let has_problem = found.problems.len() > before.1;
         found.unread_paths += usize::from(has_problem && found.streams == before.0);
         let groups = merged(groups, &mut found.notes);
-        for LogGroup { streams, dumps } in groups {
+        for LogGroup {
+            streams,
+            dumps,
+            samples,
+        } in groups
+        {
             let group = diagnose_group(streams, dumps, &rules.catalogue);
+            if !samples.is_empty() {
+                found.sampled.push(SampledLogs::of(path, samples, &group.cases));
+            }
             for case in group.cases {
                 add(&mut found.cases, case);
             }

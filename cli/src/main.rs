@@ -18,6 +18,7 @@ mod logging;
 mod parity;
 mod program;
 mod runtime;
+mod second_reader;
 mod signals;
 mod waiting;
 

@@ -183,7 +183,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Node(args) => commands::node::run(args, common),
         Command::Checkpoint(args) => commands::checkpoint::run(args, common),
         Command::Classify(args) => commands::classify::run(args),
-        Command::Diagnose(args) => commands::diagnose::run(args),
+        Command::Diagnose(args) => commands::diagnose::run(args, common),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Dataset(args) => Err(commands::history::exec_history("dataset", args.words)),
         Command::Study(args) => Err(commands::history::exec_history("study", args.words)),

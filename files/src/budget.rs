@@ -129,7 +129,10 @@ fn processor_time() -> Duration {
 
 impl<R: Read> Read for BudgetedReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if let Some(limit) = self.limit.filter(|limit| processor_time().saturating_sub(self.begun) >= *limit) {
+        if let Some(limit) = self
+            .limit
+            .filter(|limit| processor_time().saturating_sub(self.begun) >= *limit)
+        {
             return Err(LimitReached::FileTime(limit.as_secs()).into());
         }
         let reached = self.budget.check();
@@ -186,7 +189,9 @@ mod tests {
     impl Read for Waiting {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
             std::thread::sleep(Duration::from_millis(20));
-            let Some(left) = self.0.checked_sub(1) else { return Ok(0) };
+            let Some(left) = self.0.checked_sub(1) else {
+                return Ok(0);
+            };
             self.0 = left;
             out[..1].copy_from_slice(b"x");
             Ok(1)

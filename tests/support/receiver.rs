@@ -38,6 +38,8 @@ struct Shared {
     requests: Mutex<Vec<ReceivedRequest>>,
     /// Status of answers; 0 for none.
     status: Mutex<u16>,
+    /// Body of answers.
+    body: Mutex<String>,
     has_ended: AtomicBool,
     changed: Condvar,
 }
@@ -75,6 +77,7 @@ impl HttpReceiver {
         let shared = Arc::new(Shared {
             requests: Mutex::default(),
             status: Mutex::new(status),
+            body: Mutex::new("ok".to_owned()),
             has_ended: AtomicBool::new(false),
             changed: Condvar::new(),
         });
@@ -100,6 +103,11 @@ impl HttpReceiver {
     /// Changes the status of later answers.
     pub(crate) fn set_status(&self, status: u16) {
         *self.shared.status.lock().expect("no panic") = status;
+    }
+
+    /// Changes the body of later answers.
+    pub(crate) fn set_body(&self, body: impl Into<String>) {
+        *self.shared.body.lock().expect("no panic") = body.into();
     }
 
     /// Returns the requests so far.
@@ -139,7 +147,9 @@ impl Shared {
             if status == 0 {
                 return;
             }
-            let text = format!("HTTP/1.1 {status} Answer\r\nContent-Length: 2\r\n\r\nok");
+            let body = self.body.lock().expect("no panic").clone();
+            let length = body.len();
+            let text = format!("HTTP/1.1 {status} Answer\r\nContent-Length: {length}\r\n\r\n{body}");
             if reader.get_mut().write_all(text.as_bytes()).is_err() {
                 return;
             }

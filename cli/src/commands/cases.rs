@@ -10,8 +10,10 @@ use rankguard_model::{
 };
 
 use rankguard_proto::v1;
+use serde::Serialize;
 
 use super::case_filter::CaseFilterArgs;
+use super::case_reading;
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
 use crate::client::ClientError;
@@ -22,6 +24,7 @@ use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::recovery_text;
 use crate::runtime::block_on;
+use crate::second_reader::{AskedReader, ShownReading};
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -99,6 +102,10 @@ pub(crate) struct CasesListArgs {
 pub(crate) struct CasesShowArgs {
     /// Number of the case
     pub(crate) case: u64,
+    /// Also ask the language model of the settings reader.url and reader.model about the redacted evidence; if it reads
+    /// another class, a comment of the case asks for a review
+    #[arg(long)]
+    pub(crate) reader: bool,
     #[command(flatten)]
     pub(crate) asked: CaseSourceArgs,
     #[command(flatten)]
@@ -303,12 +310,37 @@ fn present_fault_text(case: &Case) -> String {
 
 fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     let case = args.asked.case(CaseId(args.case), common)?;
-    match args.format.format {
-        DocumentFormat::Json => out::json(&CaseDocument(&case)),
-        DocumentFormat::Jsonl => out::json_line(&CaseDocument(&case)),
-        DocumentFormat::Table => out::page(&page(&case)),
+    let reader = args.reader.then(|| AskedReader::configured(common)).transpose()?;
+    if args.format.format == DocumentFormat::Table {
+        // People read the verdict while the reader is asked.
+        out::page(&page(&case));
+    }
+    let second_reader = reader.map(|reader| case_reading::ask(&case, &reader));
+    let document = CaseWithReading {
+        case: CaseDocument(&case),
+        second_reader: second_reader.as_ref(),
+    };
+    match (args.format.format, &second_reader) {
+        (DocumentFormat::Json, _) => out::json(&document),
+        (DocumentFormat::Jsonl, _) => out::json_line(&document),
+        (DocumentFormat::Table, Some(reading)) => out::page(&format!("\n{}\n", reading.page().join("\n"))),
+        (DocumentFormat::Table, None) => {}
+    }
+    if let Some(reading) = &second_reader
+        && !args.asked.local
+    {
+        case_reading::mark_for_review(&case, reading, &args.asked.address, common);
     }
     Ok(())
+}
+
+/// Case with the answer of the second reader, if one was asked.
+#[derive(Serialize)]
+struct CaseWithReading<'a> {
+    #[serde(flatten)]
+    case: CaseDocument<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    second_reader: Option<&'a ShownReading>,
 }
 
 /// Renders a case for the person on call: the answer first, then the evidence.

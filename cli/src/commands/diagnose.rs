@@ -8,9 +8,10 @@ use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{NodeId, printable, printable_lines, with_causes};
 
-use crate::args::{DocumentFormat, DocumentFormatArgs, LimitArgs};
+use crate::args::{CommonArgs, DocumentFormat, DocumentFormatArgs, LimitArgs};
 use crate::error::CliError;
 use crate::exit::CommandExit;
+use crate::second_reader::AskedReader;
 use crate::{diagnose, out};
 
 #[derive(Debug, Clone, Args)]
@@ -41,6 +42,10 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) catalogue: CatalogueArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+    /// Also ask the language model of the settings reader.url and reader.model about redacted lines; its answer is shown
+    /// beside the verdict, and nothing depends on it
+    #[arg(long, conflicts_with_all = ["flight_recorder", "timings"])]
+    pub(crate) reader: bool,
     #[command(flatten)]
     pub(crate) format: DocumentFormatArgs,
 }
@@ -60,7 +65,7 @@ fn clock_offset(text: &str) -> Result<(String, f64), String> {
 
 /// Diagnoses the named files and prints the result. Returns the finding exit if a failure was found, and an error if
 /// the input cannot be read.
-pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
+pub(crate) fn run(args: DiagnoseArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     let format = match args.format.format {
         DocumentFormat::Table => diagnose::Format::Table,
         DocumentFormat::Json => diagnose::Format::Json,
@@ -96,7 +101,7 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
     } else if let Some(file) = &args.timings {
         diagnose::timings::run(file, args.meta.as_deref(), format, &mut stdout, &mut StderrWriter)
     } else {
-        diagnose::run(&logs(args, format)?, &mut stdout, &mut StderrWriter)
+        diagnose::run(&logs(args, format, common)?, &mut stdout, &mut StderrWriter)
     };
     drop(work);
     Ok(if found.map_err(nothing)? {
@@ -107,8 +112,10 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
 }
 
 /// Converts the options for logs; clock offsets become nanoseconds. Fails if a catalogue file is invalid.
-fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::DiagnoseArgs, CliError> {
+fn logs(args: DiagnoseArgs, format: diagnose::Format, common: &CommonArgs) -> Result<diagnose::DiagnoseArgs, CliError> {
+    let reader = args.reader.then(|| AskedReader::configured(common)).transpose()?;
     Ok(diagnose::DiagnoseArgs {
+        reader,
         paths: args.paths,
         healthy: args.healthy,
         clocks: args

@@ -142,6 +142,7 @@ fn unknown(path: &str, is_table: bool) -> String {
         "controller.policy",
         "identity",
         "log",
+        "reader",
     ];
     let (what, near) = if is_table {
         ("section", nearest(path, sections))

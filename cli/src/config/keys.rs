@@ -544,6 +544,51 @@ pub(crate) const KEYS: &[SettingKey] = &[
         SettingKind::Choice(&["text", "json"]),
         "format of log lines",
     ),
+    key(
+        "reader.answer_tokens",
+        SettingKind::Count(0, 1 << 20),
+        "maximum length of an answer of the second reader, tokens of the model; 0 leaves it to the service",
+    ),
+    key(
+        "reader.ca_file",
+        SettingKind::Name,
+        "certificates (PEM) of the authorities of reader.url; default: those of the system",
+    ),
+    key(
+        "reader.excerpt_bytes",
+        SettingKind::Count(1_000, 1 << 20),
+        "maximum size of the excerpt of logs for the second reader, bytes",
+    ),
+    key(
+        "reader.key_file",
+        SettingKind::Name,
+        "file with the key of reader.url, sent as a bearer token",
+    ),
+    key(
+        "reader.model",
+        SettingKind::Name,
+        "name of the language model at reader.url",
+    ),
+    key(
+        "reader.record_dir",
+        SettingKind::Name,
+        "folder of the stored requests and answers of the second reader; default: rankguard/readings in the user's state folder",
+    ),
+    key(
+        "reader.requests",
+        SettingKind::Count(1, 1_000),
+        "maximum number of requests of one command to the second reader",
+    ),
+    key(
+        "reader.timeout_ms",
+        WAIT,
+        "maximum wait for an answer of the second reader, ms",
+    ),
+    key(
+        "reader.url",
+        SettingKind::Name,
+        "URL with the chat-completions interface of a language model, for `diagnose --reader` and `cases show --reader`",
+    ),
 ];
 
 #[cfg(test)]

@@ -187,7 +187,7 @@ impl ResolvedConfig {
         }
     }
 
-    fn wait(&self, key: &str) -> Duration {
+    pub(super) fn wait(&self, key: &str) -> Duration {
         Duration::from_millis(self.count(key))
     }
 
@@ -235,7 +235,8 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
     let mut controller = rankguard_controller::Settings::new("rankguard-controller");
     let mut agent =
         rankguard_agent::AgentSettings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
-    let mut all = vec![
+    let mut all = Vec::from(super::reader::DEFAULTS);
+    all.extend([
         ("client.controller", text(CLIENT_CONTROLLER)),
         ("agent.otlp_protocol", text("grpc")),
         ("log.filter", text(LOG_FILTER)),
@@ -333,7 +334,7 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
             "controller.policy.preflight_between",
             SettingValue::Switch(controller.policy.preflight_between),
         ),
-    ];
+    ]);
     all.extend(intervals(&mut agent.intervals).map(|(key, interval)| (key, millis(*interval))));
     all.extend(policy(&mut controller).into_iter().map(|(key, number)| {
         let count = match number {
@@ -491,6 +492,11 @@ mod tests {
             "identity.ca",
             "identity.certificate",
             "identity.key",
+            "reader.ca_file",
+            "reader.key_file",
+            "reader.model",
+            "reader.record_dir",
+            "reader.url",
         ];
         assert_eq!(without, optional);
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rankguard_files::{ReadBudget, ReadLimits};
 use serde::Deserialize;
 
-use super::{Rules, diagnose};
+use super::{Rules, conclude};
 
 #[derive(Deserialize)]
 struct TruthRecord {
@@ -77,11 +77,12 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
     let table = fs::read_to_string(path.with_file_name("classes.md")).unwrap();
     let coarse = crosswalk(&table);
     let up = |class: &str| coarse.get(class).copied().unwrap_or(class).to_owned();
-    let found = diagnose(
+    let found = conclude(
         std::slice::from_ref(&path),
         &BTreeMap::new(),
         &Rules::default(),
         &ReadBudget::begin(ReadLimits::default()),
+        false,
     );
     assert!(found.problems.is_empty(), "{:?}", found.problems);
     let said: BTreeMap<_, _> = found.cases.iter().map(|case| (case.id.as_str(), case)).collect();
@@ -144,11 +145,12 @@ fn kernel_logs_of_real_nodes_give_the_cases_a_person_reads_in_them() {
     let Some(path) = shared("datasets/gpud-node-logs") else {
         return;
     };
-    let found = diagnose(
+    let found = conclude(
         &[path],
         &BTreeMap::new(),
         &Rules::default(),
         &ReadBudget::begin(ReadLimits::default()),
+        false,
     );
     let mut told: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for case in &found.cases {

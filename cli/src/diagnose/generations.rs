@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rankguard_offline::{NamedDump, ReadStream};
+use rankguard_reader::StreamSample;
 
 /// Folder of files that a rank of another user writes itself.
 const DUMPS: &str = "dumps";
@@ -24,6 +25,8 @@ pub(super) struct JobGeneration {
 pub(super) struct LogGroup {
     pub(super) streams: Vec<ReadStream>,
     pub(super) dumps: Vec<NamedDump>,
+    /// Lines for the second reader, if they were requested.
+    pub(super) samples: Vec<StreamSample>,
 }
 
 /// Parts of the names of logs of a machine.
@@ -78,6 +81,7 @@ pub(super) fn merged(mut groups: BTreeMap<Option<JobGeneration>, LogGroup>, note
     {
         only.streams.extend(others.streams);
         only.dumps.extend(others.dumps);
+        only.samples.extend(others.samples);
         return vec![only];
     }
     if let (Some(others), true) = (groups.get(&None), groups.len() > 2) {

@@ -1,6 +1,7 @@
 //! Reading of logs: each file is one stream; an unreadable file becomes a problem line.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use rankguard_files::{ReadBudget, open_named, read_text, unpacked};
 use rankguard_model::{EvidenceSource, NodeId, Timestamp};
 use rankguard_offline::{ErrorFile, NodeNames, ReadStream, StreamOrigin, StreamReader, error_file, guess, hosts_of};
+use rankguard_reader::StreamSample;
 
 use super::{Rules, files};
 
@@ -19,66 +21,107 @@ const ERROR_FILE_BYTES: u64 = 1 << 20;
 /// Bytes of a file that are searched for a time with a year and for hosts.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// Reads a file below `root`; file and folder names may contain node and rank.
-pub(super) fn read(
-    root: &Path,
-    path: &Path,
-    clocks: &ClockOffsets,
-    heads: &FileHeads,
-    rules: &Rules,
-    budget: &ReadBudget,
-    problems: &mut Vec<String>,
-) -> Option<ReadStream> {
-    let reader = |origin| StreamReader::with(Arc::clone(&rules.matcher), origin);
-    let node = heads.nodes.node(root, path);
-    let origin = StreamOrigin {
-        name: path.display().to_string(),
-        source: None,
-        rank: guess::rank(root, path),
-        ahead_ns: node.as_ref().and_then(|node| clocks.get(node).copied()),
-        node,
-        at: None,
-        year: guess::year_hint(heads.newest, rankguard_files::modified_ns(path).map(Timestamp)),
-    };
-    if let Some(file) = torchrun_error(path) {
+/// Log that was read.
+pub(super) struct ReadLog {
+    pub(super) stream: ReadStream,
+    /// Lines for the second reader, if they were requested.
+    pub(super) sample: Option<StreamSample>,
+}
+
+/// Reader of the logs below one path.
+pub(super) struct LogReader<'a> {
+    pub(super) root: &'a Path,
+    pub(super) clocks: &'a ClockOffsets,
+    pub(super) heads: &'a FileHeads,
+    pub(super) rules: &'a Rules,
+    pub(super) budget: &'a ReadBudget,
+    /// True if lines are kept for the second reader.
+    pub(super) samples: bool,
+}
+
+impl LogReader<'_> {
+    /// Returns where a file comes from; file and folder names may contain node and rank.
+    fn origin(&self, path: &Path) -> StreamOrigin {
+        let node = self.heads.nodes.node(self.root, path);
+        let modified = rankguard_files::modified_ns(path).map(Timestamp);
+        StreamOrigin {
+            name: path.display().to_string(),
+            source: None,
+            rank: guess::rank(self.root, path),
+            ahead_ns: node.as_ref().and_then(|node| self.clocks.get(node).copied()),
+            node,
+            at: None,
+            year: guess::year_hint(self.heads.newest, modified),
+        }
+    }
+
+    fn sample(&self, path: &Path, origin: &StreamOrigin) -> Option<StreamSample> {
+        let below = path
+            .strip_prefix(self.root)
+            .ok()
+            .filter(|below| below.parent().is_some());
+        let mut title = below.unwrap_or(path).display().to_string();
+        if let Some(rank) = origin.rank {
+            let _ = write!(title, ", rank {rank}");
+        }
+        if let Some(node) = &origin.node {
+            let _ = write!(title, ", node {node}");
+        }
+        self.samples.then(|| StreamSample::new(title))
+    }
+
+    /// Reads a file. An unreadable one, or an unreadable rest, becomes a problem.
+    pub(super) fn read(&self, path: &Path, problems: &mut Vec<String>) -> Option<ReadLog> {
+        let reader = |origin| StreamReader::with(Arc::clone(&self.rules.matcher), origin);
+        let origin = self.origin(path);
+        let mut sample = self.sample(path, &origin);
+        if let Some(file) = torchrun_error(path) {
+            let mut reader = reader(StreamOrigin {
+                source: Some(EvidenceSource::JobLog),
+                at: file.at,
+                ..origin
+            });
+            for line in &file.lines {
+                reader.push(line);
+                sample.iter_mut().for_each(|sample| sample.push(line));
+            }
+            let stream = reader.finish();
+            return Some(ReadLog { stream, sample });
+        }
+        let mut text = match files::open(path, self.budget) {
+            Ok(text) => text,
+            Err(error) => {
+                problems.push(format!("{}: {error}", path.display()));
+                return None;
+            }
+        };
+        let mut block = Vec::new();
+        let mut broken = text.block(&mut block).err();
+        let head: Vec<String> = block
+            .split(|byte| *byte == b'\n')
+            .take(guess::SAMPLE)
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect();
         let mut reader = reader(StreamOrigin {
-            source: Some(EvidenceSource::JobLog),
-            at: file.at,
+            source: Some(guess::source(path, &head)),
             ..origin
         });
-        file.lines.iter().for_each(|line| reader.push(line));
-        return Some(reader.finish());
-    }
-    let mut text = match files::open(path, budget) {
-        Ok(text) => text,
-        Err(error) => {
-            problems.push(format!("{}: {error}", path.display()));
-            return None;
+        while !block.is_empty() {
+            reader.push_block(&block);
+            sample.iter_mut().for_each(|sample| sample.push_block(&block));
+            if broken.is_some() {
+                break;
+            }
+            broken = text.block(&mut block).err();
         }
-    };
-    let mut block = Vec::new();
-    let mut broken = text.block(&mut block).err();
-    let head: Vec<String> = block
-        .split(|byte| *byte == b'\n')
-        .take(guess::SAMPLE)
-        .map(|line| String::from_utf8_lossy(line).into_owned())
-        .collect();
-    let mut reader = reader(StreamOrigin {
-        source: Some(guess::source(path, &head)),
-        ..origin
-    });
-    while !block.is_empty() {
-        reader.push_block(&block);
-        if broken.is_some() {
-            break;
+        if let Some(error) = broken {
+            let read = reader.lines();
+            problems.push(format!("{}: read up to line {read} only: {error}", path.display()));
         }
-        broken = text.block(&mut block).err();
+        sample.iter_mut().for_each(StreamSample::finish);
+        let stream = reader.finish();
+        Some(ReadLog { stream, sample })
     }
-    if let Some(error) = broken {
-        let read = reader.lines();
-        problems.push(format!("{}: read up to line {read} only: {error}", path.display()));
-    }
-    Some(reader.finish())
 }
 
 /// Facts that the first lines of all files below a path show together.

@@ -10,6 +10,7 @@ use rankguard_templates::NoveltyFinding;
 use serde::Serialize;
 
 use super::{Diagnoses, Format, HealthyComparison};
+use crate::second_reader::ShownReading;
 
 /// Maximum length of a quoted line.
 const WIDTH: usize = 160;
@@ -31,6 +32,9 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
             for note in &found.notes {
                 json_line(&serde_json::json!({"note": note}), out)?;
             }
+            for reading in &found.readings {
+                json_line(&serde_json::json!({"second_reader": reading}), out)?;
+            }
             Ok(())
         }
     }
@@ -48,6 +52,9 @@ struct DiagnosisDocument<'a> {
     /// read.
     #[serde(skip_serializing_if = "Option::is_none")]
     novelties: Option<NoveltyList<'a>>,
+    /// Answers of the second reader, if one was asked.
+    #[serde(skip_serializing_if = "<[ShownReading]>::is_empty")]
+    second_reader: &'a [ShownReading],
 }
 
 /// Lines that healthy runs do not contain.
@@ -69,6 +76,7 @@ impl<'a> DiagnosisDocument<'a> {
                 HealthyComparison::NothingRead => Some(NoveltyList::NothingRead),
                 HealthyComparison::Novelties(novelties) => Some(NoveltyList::Found(novelties)),
             },
+            second_reader: &found.readings,
         }
     }
 }
@@ -218,6 +226,17 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
         writeln!(out, "   otherwise   {}", others.join(", "))?;
     }
     writeln!(out, "   cleared by  {}", case.clears)
+}
+
+/// Prints the answers of the second reader.
+pub(super) fn readings(readings: &[ShownReading], out: &mut dyn Write) -> io::Result<()> {
+    for reading in readings {
+        writeln!(out)?;
+        for line in reading.page() {
+            writeln!(out, "{}", printable(&line))?;
+        }
+    }
+    Ok(())
 }
 
 fn logs(count: usize) -> String {

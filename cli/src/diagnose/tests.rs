@@ -9,7 +9,7 @@ use std::path::Path;
 use rankguard_files::{ReadBudget, ReadLimits};
 use rankguard_model::{NodeId, Rank};
 
-use super::{DiagnoseArgs, DiagnoseError, Diagnoses, Format, Rules, diagnose, run};
+use super::{DiagnoseArgs, DiagnoseError, Diagnoses, Format, Rules, conclude, run};
 
 fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -26,7 +26,13 @@ fn unlimited() -> ReadBudget {
 }
 
 fn read(root: &Path) -> Diagnoses {
-    diagnose(&[root.to_owned()], &BTreeMap::new(), &Rules::default(), &unlimited())
+    conclude(
+        &[root.to_owned()],
+        &BTreeMap::new(),
+        &Rules::default(),
+        &unlimited(),
+        false,
+    )
 }
 
 fn classes(found: &Diagnoses) -> Vec<&str> {
@@ -193,6 +199,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
     let log = format!("step 1 loss 0.9\n{BUG}step 2 loss 0.8\nstep 3 loss 0.7\nstep 4 loss 0.6\n");
     let root = folder(&[("rank-0.log", log.as_bytes())]);
     let args = DiagnoseArgs {
+        reader: None,
         paths: vec![root.path().to_owned()],
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
@@ -216,6 +223,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
 fn documents_hold_the_notes_that_people_read() {
     let root = folder(&[("rank-0.log", b"step 1 loss 0.9\nstep 2 loss 0.8\n")]);
     let mut args = DiagnoseArgs {
+        reader: None,
         paths: vec![root.path().to_owned()],
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
@@ -251,6 +259,7 @@ fn a_log_that_states_the_end_of_its_run_is_not_open() {
 fn a_log_that_was_not_read_to_its_end_is_not_free_of_failures() {
     let root = folder(&[("rank-0.err", BUG.as_bytes())]);
     let mut args = DiagnoseArgs {
+        reader: None,
         paths: vec![root.path().to_owned()],
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
@@ -280,7 +289,7 @@ fn a_log_that_was_not_read_to_its_end_is_not_free_of_failures() {
 fn a_file_that_two_paths_contain_is_read_once() {
     let root = folder(&[("rank-0.err", BUG.as_bytes())]);
     let paths = [root.path().to_owned(), root.path().join("rank-0.err")];
-    let found = diagnose(&paths, &BTreeMap::new(), &Rules::default(), &unlimited());
+    let found = conclude(&paths, &BTreeMap::new(), &Rules::default(), &unlimited(), false);
     assert_eq!((found.streams, found.cases.len()), (1, 1));
     assert!(
         found.notes[0].contains("1 file read with an earlier path"),
@@ -293,7 +302,13 @@ fn a_file_that_two_paths_contain_is_read_once() {
 fn an_offset_of_a_node_without_a_file_is_reported() {
     let root = folder(&[("node-01/rank-0.err", BUG.as_bytes())]);
     let clocks = BTreeMap::from([(NodeId::from("node-01"), 5), (NodeId::from("node-99"), 5)]);
-    let found = diagnose(&[root.path().to_owned()], &clocks, &Rules::default(), &unlimited());
+    let found = conclude(
+        &[root.path().to_owned()],
+        &clocks,
+        &Rules::default(),
+        &unlimited(),
+        false,
+    );
     assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
     assert!(found.notes[0].contains("node-99 is not used"), "{:?}", found.notes);
 }
@@ -387,6 +402,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
     ]);
     let print = |format| {
         let args = DiagnoseArgs {
+            reader: None,
             paths: vec![root.path().to_owned()],
             healthy: Vec::new(),
             clocks: BTreeMap::new(),
@@ -425,6 +441,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
 #[test]
 fn nothing_readable_is_an_error_that_names_the_path() {
     let args = DiagnoseArgs {
+        reader: None,
         paths: vec!["/no/such/log".into()],
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
@@ -458,7 +475,13 @@ fn clocks_that_nobody_compared_are_named_and_measured_ones_are_corrected() {
     };
     assert_eq!(doubt(&read(root.path())), 1);
     let clocks = BTreeMap::from([(NodeId::from("node-02"), 100_000_000_000), (NodeId::from("node-01"), 0)]);
-    let found = diagnose(&[root.path().to_owned()], &clocks, &Rules::default(), &unlimited());
+    let found = conclude(
+        &[root.path().to_owned()],
+        &clocks,
+        &Rules::default(),
+        &unlimited(),
+        false,
+    );
     assert_eq!(doubt(&found), 0);
     assert_eq!(classes(&found), ["gpu-fallen-off-bus"]);
     assert_eq!(found.cases[0].first_at.as_deref(), Some("2026-11-21T03:44:28.000Z"));

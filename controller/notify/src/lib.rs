@@ -35,7 +35,7 @@ mod service;
 mod settings;
 
 pub use alarms::{AlarmBoard, AlarmKind, AlarmLimits};
-pub use client::{DeliveryError, ReceiverClientError};
+pub use client::DeliveryError;
 pub use facts::{CaseFacts, ClusterFacts, ENDED_CASE_AGE, JobFacts, NodeCounts};
 pub use incident::{Incident, IncidentKey, IncidentStage, NoticeKind};
 pub use ledger::{DeliveryLedger, DueMessage};

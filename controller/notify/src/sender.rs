@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use rankguard_model::Timestamp;
-use reqwest::{Client, Url};
+use rankguard_web_client::{WebClient, WebClientError};
+use reqwest::Url;
 
-use crate::client::{self, DeliveryError, OutgoingRequest, ReceiverClientError};
+use crate::client::{self, DeliveryError, OutgoingRequest};
 use crate::format::alertmanager::PostedAlert;
 use crate::format::{OutgoingMessage, pagerduty, slack, webhook};
 use crate::incident::{Incident, NoticeKind};
@@ -24,12 +25,12 @@ const ALERTS_PATH: &str = "api/v2/alerts";
 pub struct MessageSender {
     settings: ReceiverSettings,
     cluster: String,
-    client: Client,
+    client: WebClient,
 }
 
 impl MessageSender {
     /// Makes a sender; reads the authorities.
-    pub fn new(settings: ReceiverSettings, cluster: &str) -> Result<Self, ReceiverClientError> {
+    pub fn new(settings: ReceiverSettings, cluster: &str) -> Result<Self, WebClientError> {
         let client = client::client(settings.ca_file.as_deref())?;
         Ok(Self {
             settings,

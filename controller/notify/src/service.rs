@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rankguard_model::ReceiverView;
+use rankguard_web_client::WebClientError;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,7 +15,6 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::alarms::{AlarmBoard, AlarmLimits};
-use crate::client::ReceiverClientError;
 use crate::facts::ClusterFacts;
 use crate::incident::Incident;
 use crate::ledger::DeliveryLedger;
@@ -34,7 +34,7 @@ type TimedFacts = (ClusterFacts, Instant);
 #[derive(Debug, thiserror::Error)]
 pub enum NotifyError {
     #[error("receiver {name}: {source}")]
-    Receiver { name: String, source: ReceiverClientError },
+    Receiver { name: String, source: WebClientError },
     #[error("cannot start the thread of notifications: {0}")]
     Thread(#[from] io::Error),
 }
