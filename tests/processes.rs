@@ -34,6 +34,7 @@ mod rollback;
 mod runs;
 mod second_reader;
 mod standby;
+mod summary;
 mod walk;
 mod walk_jobs;
 mod walk_nodes;

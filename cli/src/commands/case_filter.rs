@@ -121,6 +121,13 @@ impl CaseFilterArgs {
         CasePage { cases, older }
     }
 
+    /// Returns the beginning of the selected time, which is `--since` or the first of these cases, and its end, which is
+    /// `--until` or now.
+    pub(crate) fn window(&self, cases: &[Case]) -> (Option<Timestamp>, Timestamp) {
+        let first = cases.iter().map(|case| case.first_at).min();
+        (self.since.or(first), self.until.unwrap_or_else(now))
+    }
+
     fn query(&self) -> CaseQuery {
         CaseQuery {
             job: self.job.clone(),
@@ -147,10 +154,14 @@ fn require(what: &str, wanted: &str, known: BTreeSet<&str>, hint: &str) -> Resul
     Err(CliError::usage(format!("there is no {what} {wanted:?}"), hint))
 }
 
+/// Returns the time of this machine's clock.
+fn now() -> Timestamp {
+    Timestamp(0).after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 /// Parses `30m`, `2h`, `7d` ago, or a date with a time of day as in RFC 3339; without an offset it is UTC.
 fn moment(text: &str) -> Result<Timestamp, String> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+    let now = now();
     let unit = |end: char| match end {
         's' => Some(1),
         'm' => Some(60),

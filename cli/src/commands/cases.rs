@@ -1,4 +1,4 @@
-//! `rankguard cases [list|show|ack|comment|close|correct]`, for a controller or the agent of this node.
+//! `rankguard cases [list|summary|show|ack|comment|close|correct]`, for a controller or the agent of this node.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::case_filter::CaseFilterArgs;
 use super::case_reading;
+use super::case_summary::{self, CasesSummaryArgs};
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
 use crate::client::ClientError;
@@ -41,6 +42,8 @@ pub(crate) struct CasesArgs {
 pub(crate) enum CasesAction {
     /// List cases, one line each
     List(CasesListArgs),
+    /// Count cases by class, layer, part, node, job, week or category of a taxonomy, with their cost
+    Summary(CasesSummaryArgs),
     /// Show everything about one case
     Show(CasesShowArgs),
     /// Acknowledge a case: record that you handle it
@@ -134,6 +137,7 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, C
                 super::status::note_journal_gaps(status);
             }
         }
+        CasesAction::Summary(args) => case_summary::run(&args, common)?,
         CasesAction::Show(args) => show(&args, common)?,
         CasesAction::Ack(args) => note(args, NoteKind::Acknowledgement, common)?,
         CasesAction::Comment(args) if args.text.trim().is_empty() => {
@@ -207,7 +211,7 @@ fn removed_cases(cases: &[Case]) -> Option<u64> {
 
 impl CaseSourceArgs {
     /// Fetches all cases, and the controller's status unless `--local` is set.
-    fn cases(&self, common: &CommonArgs) -> Result<(Vec<Case>, Option<StatusView>), CliError> {
+    pub(super) fn cases(&self, common: &CommonArgs) -> Result<(Vec<Case>, Option<StatusView>), CliError> {
         if self.local {
             return Ok((local::cases(self.state_dir.as_deref(), common)?, None));
         }

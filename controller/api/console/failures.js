@@ -10,6 +10,8 @@ const GROUPINGS = [
   ["failure-domain", "failure domain"],
   ["node", "node"],
   ["blamed", "blamed part"],
+  ["job", "job"],
+  ["week", "week"],
 ];
 const PERIODS = [
   ["", "all that is retained"],

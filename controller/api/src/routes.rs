@@ -142,7 +142,7 @@ const FAILURE_PARAMETERS: &[Parameter] = &[
     parameter(
         "by",
         ParameterKind::Text,
-        "Grouping: `class` (default), `layer`, `blamed`, `node`, `failure-domain`, or the id of a published taxonomy.",
+        "Grouping: `class` (default), `layer`, `blamed`, `node`, `failure-domain`, `job`, `week`, or the id of a published taxonomy.",
     ),
     CASE_JOB,
     CASE_NODE,
