@@ -6,7 +6,7 @@ use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, Sepa
 use rankguard_faults::classes;
 use rankguard_model::{
     Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Classification, Entity,
-    Evidence, EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue,
+    Evidence, EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, Role, Severity, SharedValue,
     Timestamp, Verdict,
 };
 
@@ -573,7 +573,8 @@ impl DecisionContext<'_> {
     }
 
     pub(crate) fn note_recovered(&mut self, name: &JobId, at: Timestamp, how: &str) {
-        let restored = self.state.jobs.get(name).map(|job| job.restored).unwrap_or_default();
+        let restored = self.restore_text(name);
+        let renews_reports = self.state.renews_restore_reports();
         let has_stepped = self
             .state
             .jobs
@@ -587,16 +588,12 @@ impl DecisionContext<'_> {
             case.closed_at = Some(at);
             case.delays.first_step_ms = is_step_known.then(|| at.millis_since(case.first_at));
             case.outcome = Some(how.to_owned());
-            if restored != RestoreBytes::default() {
-                let RestoreBytes { arena, peer, disk } = restored;
-                let text = format!(
-                    "restored {} bytes: {arena} from arenas of the same node, {peer} from peers, {disk} from disk",
-                    arena + peer + disk
-                );
+            if let Some(text) = restored {
                 case.actions.push(ReasoningEntry { at, text });
             }
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
+            job.restore_report.case = job.case().or(job.restore_report.case).filter(|_| renews_reports);
             job.end_recovery();
         }
     }

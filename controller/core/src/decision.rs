@@ -26,6 +26,7 @@ mod planning;
 mod present_faults;
 mod refusals;
 mod replica_differences;
+mod restores;
 mod risk;
 mod runs;
 mod sessions;

@@ -32,6 +32,7 @@ use crate::launch_record::LaunchRecord;
 use crate::planned_wait::PlannedWait;
 use crate::planner::restarts::RestartRecord;
 use crate::progress_mark::ProgressMark;
+use crate::restore_report::RestoreReport;
 use crate::start_record::StartRecord;
 use crate::step_times::StepTimes;
 
@@ -165,6 +166,9 @@ pub struct Job {
     pub(crate) tempo: StepTimes,
     /// Bytes that the ranks of this generation restored, by tier.
     pub(crate) restored: RestoreBytes,
+    /// Ranks of this generation that restored, and the case that reports it.
+    #[serde(default, skip_serializing_if = "RestoreReport::is_empty")]
+    pub(crate) restore_report: RestoreReport,
     /// Case from which the job is recovering.
     case: Option<CaseId>,
     /// Thinned progress points, oldest first.
@@ -221,6 +225,7 @@ impl Job {
             hang: SilentRanks::default(),
             tempo: StepTimes::default(),
             restored: RestoreBytes::default(),
+            restore_report: RestoreReport::default(),
             case: None,
             progress: Vec::new(),
             spans: Vec::new(),

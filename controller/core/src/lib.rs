@@ -49,6 +49,7 @@ mod planner;
 mod policy;
 mod progress_mark;
 mod recovery;
+mod restore_report;
 mod start_record;
 mod state;
 mod step_times;

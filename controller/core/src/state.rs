@@ -268,6 +268,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a closed case states how many ranks restored, and counts those that report it later (since rules 8;
+    /// before, those known at the first step).
+    pub(crate) fn renews_restore_reports(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the span of a rank ends with its exit (since rules 8; before, with the report of the exit).
     pub(crate) fn dates_exits(&self) -> bool {
         self.rules >= 8

@@ -2,11 +2,13 @@
 
 mod cluster;
 
+use std::time::Duration;
+
 use cluster::{Cluster, job, node};
 use rankguard_core::{CheckFinding, Event, Policy};
 use rankguard_model::{
     CheckpointTiers, CheckpointView, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues,
-    Generation, JobView, Rank, Role, RunId, RunStart, SmolStr, Step, StoreClaim,
+    Generation, JobView, ProcessExit, Rank, RestoreBytes, Role, RunId, RunStart, SmolStr, Step, StoreClaim,
 };
 
 fn checkpoint(cluster: &Cluster, step: u64) -> CheckpointView {
@@ -108,4 +110,51 @@ fn damage_to_another_checkpoint_leaves_the_start_as_it_was() {
     is_damaged(&mut cluster, 500);
     assert_eq!(start(&cluster), Some(Step(520)));
     assert_eq!(view(&cluster).passed_over, [""; 0]);
+}
+
+/// A rank reports its restore of 16,000 bytes from the arena of its node.
+fn restores(cluster: &mut Cluster, rank: u32) {
+    let body = EvidenceBody::Restored {
+        step: Step(40),
+        from: RestoreBytes {
+            arena: 16_000,
+            ..RestoreBytes::default()
+        },
+        took_ms: 1.0,
+    };
+    cluster.rank_says(rank, body, Vec::new());
+}
+
+#[test]
+fn a_case_counts_the_bytes_of_ranks_that_restore_after_the_first_step() {
+    let mut cluster = Cluster::running(Policy::default());
+    let body = EvidenceBody::RankExited {
+        pid: 1,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(1, body, Vec::new());
+    cluster.wait(Duration::from_secs(10));
+    cluster.obey();
+    cluster.obey();
+    for rank in 0..6 {
+        restores(&mut cluster, rank);
+    }
+    cluster.progress(0, 41);
+    let restored = |cluster: &Cluster| -> Vec<String> {
+        let case = cluster.cases()[0].clone();
+        let texts = case.actions.into_iter().map(|entry| entry.text);
+        texts.filter(|text| text.starts_with("restored")).collect()
+    };
+    let sources = "from arenas of the same node, 0 from peers, 0 from disk";
+    assert_eq!(
+        restored(&cluster),
+        [format!("restored 96000 bytes in 6 of 8 ranks: 96000 {sources}")]
+    );
+    restores(&mut cluster, 6);
+    restores(&mut cluster, 7);
+    let complete = [format!("restored 128000 bytes: 128000 {sources}")];
+    assert_eq!(restored(&cluster), complete);
+    restores(&mut cluster, 3);
+    assert_eq!(restored(&cluster), complete, "a later restore is none of the recovery");
 }

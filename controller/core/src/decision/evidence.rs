@@ -163,13 +163,7 @@ impl DecisionContext<'_> {
                     self.watch_tempo(name);
                 }
             }
-            EvidenceBody::Restored { from, .. } => {
-                job.activity.restore_wait.take_if(|wait| wait.rank == *rank);
-                let all = &mut job.restored;
-                all.arena = all.arena.saturating_add(from.arena);
-                all.peer = all.peer.saturating_add(from.peer);
-                all.disk = all.disk.saturating_add(from.disk);
-            }
+            EvidenceBody::Restored { from, .. } => self.rank_restored(name, *rank, *from),
             EvidenceBody::ShardSealed { step, stall_ms, .. } => {
                 job.checkpoints.sealed(*generation, *step, *rank, *stall_ms)
             }

@@ -9,6 +9,7 @@ use crate::Plan;
 use crate::calls::CheckpointCalls;
 use crate::decision::{AdoptionStage, PreflightResults, SilentRanks};
 use crate::job_activity::JobActivity;
+use crate::restore_report::RestoreReport;
 use crate::step_times::StepTimes;
 
 /// A generation that begins.
@@ -117,6 +118,7 @@ impl Job {
         self.tempo = StepTimes::default();
         self.answers = PreflightResults::default();
         self.restored = RestoreBytes::default();
+        self.restore_report = RestoreReport::default();
         self.completed.clear();
         self.exits_due.clear();
         self.given_up.clear();
