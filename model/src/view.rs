@@ -152,6 +152,15 @@ pub enum JobState {
     Stopped,
 }
 
+impl JobState {
+    /// Returns the step at which a job in this state is: the newest one of its generation. A job that is over has the
+    /// newest of all, and so has one of a controller that does not report the other.
+    pub fn current_step(self, of_generation: Option<Step>, of_all: Option<Step>) -> Option<Step> {
+        let has_newest = matches!(self, Self::Running | Self::Finished | Self::Stopped);
+        of_generation.or(of_all.filter(|_| has_newest))
+    }
+}
+
 /// View of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
@@ -217,11 +226,9 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// Returns the step at which the job is: the newest one of its generation. A job that is over has the newest of all, and
-    /// so has one of a controller that does not report the other.
+    /// Returns the step at which the job is, see [`JobState::current_step`].
     pub fn current_step(&self) -> Option<Step> {
-        let has_newest = matches!(self.state, JobState::Running | JobState::Finished | JobState::Stopped);
-        self.generation_step.or(self.step.filter(|_| has_newest))
+        self.state.current_step(self.generation_step, self.step)
     }
 
     /// Returns true if a case of the job was opened in this attempt: an earlier job of its name may have left others.

@@ -19,6 +19,7 @@ use rankguard_model::{ClassId, Entity, NodeId, Role};
 
 use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+pub use host::USUAL_RANK_FIELD;
 use candidate_map::{CandidateMap, MachineRef};
 use node_signals::NodeSignals;
 

@@ -97,6 +97,7 @@ pub use connect_attempts::is_connect_attempt;
 pub use context::{JobContext, PlacementIndex};
 pub use diagnosis::Diagnosis;
 pub use draft::DraftId;
+pub use engine::USUAL_RANK_FIELD;
 pub use first_failure::{EXIT_STATUS_FIELD, FIRST_OF_SUMMARY, LATER_IN_SUMMARY, SUMMARY_FIELD};
 pub use first_rank::{HOST_FIELD, LOG_NODE_FIELD, PROCESS_HOST_FIELD, labelled_node, unplaced_local_rank};
 pub use flight::{RankDump, flight_signals};

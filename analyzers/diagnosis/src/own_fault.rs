@@ -10,6 +10,7 @@ use crate::engine::gpu::follows_an_exception;
 use crate::exit_class::{is_abort, is_crash, is_kill};
 use crate::knowledge::ClassEntry;
 use crate::own_exceptions::{is_loss, is_own_error, reports_own_error};
+use crate::shared_part::are_links_of_other_media;
 use crate::signalled_ranks::complains;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -115,7 +116,19 @@ pub(crate) fn is_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidate, in
     if scene.has_fault_ends && follows_an_exception(scene, index, sign) {
         return false;
     }
+    if scene.has_fault_ends && is_other_link(first, sign) {
+        return !is_older;
+    }
     scene.has_fault_limits && !sign.synthetic && !is_older && cause.is_beside(known, mark, &sign.entity)
+}
+
+/// Returns true if two nodes report the loss of links that share no switch.
+fn is_other_link(first: &Signal, sign: &Signal) -> bool {
+    let is_lost = |sign: &Signal| {
+        sign.is_root_mark() && sign.class().is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN)
+    };
+    let is_same_kind = first.synthetic == sign.synthetic && first.node() != sign.node();
+    is_same_kind && is_lost(first) && is_lost(sign) && are_links_of_other_media(first, sign)
 }
 
 /// Returns true if the sign at an index is the end of a rank, or the out-of-memory kill of one, that does not follow from

@@ -117,11 +117,47 @@ fn is_same_part(first: &Signal, other: &Signal) -> bool {
         return false;
     }
     match first.class().map_or("", |class| class.as_str()) {
-        classes::NIC_LINK_DOWN => true,
+        classes::NIC_LINK_DOWN => !are_links_of_other_media(first, other),
         classes::FILESYSTEM_HANG => match (first.field("server"), other.field("server")) {
             (Some(one), Some(other)) => one == other,
             _ => first.text == other.text,
         },
+        _ => false,
+    }
+}
+
+/// Medium of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkMedium {
+    Infiniband,
+    Ethernet,
+}
+
+impl LinkMedium {
+    /// Returns the medium that a report of a link names, by the subsystem of the kernel or the name of the interface.
+    fn of(sign: &Signal) -> Option<Self> {
+        let address = match &sign.entity {
+            Entity::Device { device, .. } => device.address.as_str(),
+            _ => "",
+        };
+        let name = sign.field("nic").unwrap_or(address);
+        let has_number = |start: &str| name.strip_prefix(start).is_some_and(|rest| rest.starts_with(is_digit));
+        if sign.text.contains("infiniband ") || name.starts_with("ib") {
+            return Some(Self::Infiniband);
+        }
+        let is_ethernet = has_number("eth") || ["eno", "enp", "ens", "enx"].iter().any(|start| name.starts_with(start));
+        is_ethernet.then_some(Self::Ethernet)
+    }
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
+/// Returns true if two reports are of links of different media, which share no switch.
+pub(crate) fn are_links_of_other_media(one: &Signal, other: &Signal) -> bool {
+    match (LinkMedium::of(one), LinkMedium::of(other)) {
+        (Some(one), Some(other)) => one != other,
         _ => false,
     }
 }

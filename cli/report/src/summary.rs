@@ -129,7 +129,10 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     let restarted = || input.cases.iter().filter(|case| made_steps(case) || is_followed(case));
     let lost: u64 = restarted().filter_map(|case| case.steps_lost).sum();
     let unknown = restarted().filter(|case| case.steps_lost.is_none()).count();
-    let has_no_step = |case: &&Case| case.state == CaseState::Recovered && case.delays.first_step_ms.is_none();
+    let has_no_step = |case: &&Case| {
+        let was_restarted = case.delays.launched_ms.is_some();
+        was_restarted && case.state == CaseState::Recovered && case.delays.first_step_ms.is_none()
+    };
     let without_steps = input.cases.iter().filter(has_no_step).count();
     let mut tiles = vec![SummaryTile {
         name: "cases",
@@ -205,6 +208,25 @@ mod tests {
             repeated.contains(">12<") && repeated.contains("after 2 failures that new steps followed"),
             "{repeated}"
         );
+    }
+
+    /// Ranks that went on without a restart made no step after one.
+    #[test]
+    fn ranks_that_went_on_are_no_restart_without_a_step() {
+        let (status, cases) = crate::sample::cluster();
+        let restarted = cases.iter().find(|case| case.delays.launched_ms.is_some());
+        let restarted = restarted.expect("the sample has restarts");
+        let case = |id: u64, launched_ms: Option<i64>| {
+            let mut case = restarted.clone();
+            case.id = CaseId(id);
+            case.state = CaseState::Recovered;
+            case.delays.first_step_ms = None;
+            case.delays.launched_ms = launched_ms;
+            case
+        };
+        let cases = vec![case(1, Some(200)), case(2, None)];
+        let html = tiles(&ReportInput::new("Steps", status, cases, None));
+        assert!(html.contains("; 1 restart without a step not counted"), "{html}");
     }
 
     #[test]

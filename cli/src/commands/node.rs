@@ -252,7 +252,7 @@ struct NodeCase {
     since: Timestamp,
     class: ClassId,
     /// Entity that the verdict blames.
-    blamed: Entity,
+    blamed: String,
     /// True if the verdict blames the node or a device of it. A rank that failed there by its program does not count.
     is_blamed: bool,
     /// True for a drill.
@@ -315,7 +315,7 @@ fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
         state_words: case_progress(case),
         since: case.first_at,
         class: case.verdict.class.clone(),
-        blamed: blamed.clone(),
+        blamed: case.blamed_text(),
         is_blamed,
         is_synthetic: case.is_synthetic(),
         outcome: case.outcome.clone(),
@@ -336,7 +336,7 @@ const CASES: &[TableColumn<NodeCase>] = &[
         let marker = if case.is_synthetic { " (synthetic)" } else { "" };
         format!("{}{marker}", case.class)
     }),
-    ("blamed", |case| case.blamed.to_string()),
+    ("blamed", |case| case.blamed.clone()),
     ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
 

@@ -197,6 +197,7 @@ impl DecisionContext<'_> {
                 if let Some(entry) = self.state.fleet.get_mut(node) {
                     entry.suspected = None;
                     entry.links_down.clear();
+                    entry.drilled_links.clear();
                     // What the agent measures is still so.
                     entry.conditions.retain(|condition| condition.is_measured);
                 }

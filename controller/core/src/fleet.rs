@@ -55,6 +55,9 @@ pub struct Node {
     /// Links that came up again while no case blamed them, each with the time of the report. A verdict may follow.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links_up: BTreeMap<String, Timestamp>,
+    /// Links that drills took down, for the life of their cases only: the node takes work as before.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) drilled_links: BTreeSet<String>,
     /// Conditions of the machine of which the end has not been reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<LastingCondition>,
@@ -173,6 +176,7 @@ impl Fleet {
             uncordoned_fault: None,
             links_down: BTreeMap::new(),
             links_up: BTreeMap::new(),
+            drilled_links: BTreeSet::new(),
             conditions: Vec::new(),
             fences: BTreeMap::new(),
             info,
@@ -181,6 +185,7 @@ impl Fleet {
             // A boot brings links up again.
             if known.info.boot_id == node.info.boot_id {
                 node.links_down = known.links_down;
+                node.drilled_links = known.drilled_links;
                 node.conditions = known.conditions;
             }
             node.cordon = known.cordon;

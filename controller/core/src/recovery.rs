@@ -210,7 +210,7 @@ impl DecisionContext<'_> {
             "case {id}: {} ({}), blamed: {}, confidence {:.2}{}",
             verdict.class,
             verdict.layer,
-            verdict.blamed,
+            blamed_text(verdict),
             verdict.confidence,
             self.drill_marker(id)
         )
@@ -354,7 +354,8 @@ impl DecisionContext<'_> {
         let verdict = &concluded.verdict;
         self.announce(format!(
             "case {id}: revised to {}, blamed: {}",
-            verdict.class, verdict.blamed
+            verdict.class,
+            blamed_text(verdict)
         ));
         self.withdraw_uncordoned_fault(id);
         let isolated = self.isolate(id, concluded);
@@ -776,4 +777,10 @@ impl DecisionContext<'_> {
             format!("{what}; {failure} came back after {times} {restarts}, and no more are allowed")
         })
     }
+}
+
+/// Returns what a verdict blames, as the views of cases show it.
+fn blamed_text(verdict: &Verdict) -> String {
+    let part = verdict.blamed_part.clone();
+    part.unwrap_or_else(|| verdict.blamed.to_string())
 }

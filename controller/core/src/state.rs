@@ -274,6 +274,18 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a slow rank with an injected fault is a drill, and a slow rank beside a usual one of its node does not
+    /// blame the node (since rules 8).
+    pub(crate) fn examines_slow_ranks(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if an injected loss of a link has the case of a real one (since rules 8; before, its case was closed at
+    /// once).
+    pub(crate) fn follows_drilled_links(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the span of a rank ends with its exit (since rules 8; before, with the report of the exit).
     pub(crate) fn dates_exits(&self) -> bool {
         self.rules >= 8

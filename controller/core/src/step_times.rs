@@ -51,6 +51,14 @@ struct RankStepTimes {
     /// Comparisons in a row that contradict the current state.
     looks: u32,
     slow: Option<SlowRank>,
+    /// Reports after which none of those that are compared is of a drill.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    drill_reports: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this form")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Step times of a slow rank.
@@ -90,6 +98,24 @@ impl StepTimes {
             steps.recent.pop_front();
         }
         steps.recent.push_back(took);
+    }
+
+    /// Records that a step report is of a rank with an injected fault, or of another one.
+    pub(crate) fn note_drill(&mut self, rank: Rank, is_drill: bool) {
+        let steps = self.ranks.entry(rank).or_default();
+        let left = steps.drill_reports.saturating_sub(1);
+        steps.drill_reports = if is_drill { REPORTS } else { left };
+    }
+
+    /// Returns true if one of the compared reports of a rank is of an injected fault.
+    pub(crate) fn is_drill(&self, rank: Rank) -> bool {
+        self.ranks.get(&rank).is_some_and(|steps| steps.drill_reports > 0)
+    }
+
+    /// Returns true if the newest steps of a rank take no longer than usual.
+    pub(crate) fn is_usual(&self, rank: Rank, usual_ms: f64) -> bool {
+        let steps = self.ranks.get(&rank).filter(|steps| steps.recent.len() >= REPORTS);
+        steps.is_some_and(|steps| median(steps.recent.iter().copied().collect()) < USUAL * usual_ms)
     }
 
     /// Compares the ranks of a job of `world` ranks if the interval has passed, and returns the changes.

@@ -727,3 +727,45 @@ fn links_of_several_nodes_keep_their_case_open_until_all_are_up() {
         "one time for one event: {ends}"
     );
 }
+
+/// Reports a change of a link that a drill injects.
+fn drilled_link(cluster: &mut Cluster, is_up: bool) {
+    let link = device(node(1), DeviceKind::Nic, "mlx5_0");
+    let (text, change) = if is_up {
+        ("ACTIVE", mark("none", Role::Noise, "nic-link-up"))
+    } else {
+        ("DOWN", mark("nic-link-down", Role::Root, "nic-link-down"))
+    };
+    let text = line(&format!("infiniband mlx5_0: Port: 1 Link {text}"));
+    cluster.report_as(true, node(1), EvidenceSource::KernelLog, link, (text, vec![change]));
+}
+
+#[test]
+fn a_drilled_link_keeps_its_case_open_and_its_node_in_use() {
+    let mut cluster = Cluster::running(Policy::default());
+    drilled_link(&mut cluster, false);
+    cluster.wait(Duration::from_secs(60));
+    assert_eq!(only_case(&cluster).state, CaseState::FaultPresent);
+    assert!(only_case(&cluster).is_synthetic());
+    assert_eq!(reason_of(&cluster, 1), "");
+    drilled_link(&mut cluster, true);
+    assert_eq!(only_case(&cluster).state, CaseState::Closed);
+    assert!(outcome(&cluster).contains("the link was up again"), "{}", outcome(&cluster));
+}
+
+#[test]
+fn links_of_different_media_share_no_part() {
+    let mut cluster = Cluster::running(Policy::default());
+    for (number, nic, text) in [
+        (1, "eth2", "mlx5_core 0000:3b:00.0 eth2: Link down"),
+        (0, "mlx5_1", "infiniband mlx5_1: Port: 1 Link DOWN"),
+    ] {
+        let link = device(node(number), DeviceKind::Nic, nic);
+        let down = vec![mark("nic-link-down", Role::Root, "nic-link-down")];
+        cluster.report(node(number), EvidenceSource::KernelLog, link, line(text), down);
+    }
+    cluster.wait(Duration::from_secs(60));
+    let mut blamed: Vec<String> = cluster.cases().iter().map(|case| case.blamed_text()).collect();
+    blamed.sort();
+    assert_eq!(blamed, ["node node-0, nic mlx5_1", "node node-1, nic eth2"]);
+}

@@ -23,6 +23,9 @@ const NO_KILL_TOLD: &str = "The limit of a memory cgroup was reached, and no log
 /// Note of a kill on a node of which no rank has ended.
 const NO_RANK_KILLED: &str = "No rank of this job ended by this kill: none on its node has ended by itself.";
 
+/// Field of a report about a slow rank: a rank of the same node that is as fast as the others.
+pub const USUAL_RANK_FIELD: &str = "usual_rank";
+
 /// Signature of a scheduler that ends a job for its own memory limit, which is no fault of the node.
 const SCHEDULER_LIMIT: &str = "slurm-memory-limit";
 
@@ -114,6 +117,14 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeS
         candidate.root_rank = candidate.root_rank.or(sign.rank());
     }
     let Some(node) = sign.node() else { return };
+    // A fault of the node would slow its other ranks too.
+    let slow = sign.rank().filter(|_| sign.field(USUAL_RANK_FIELD).is_some());
+    if let Some(rank) = slow {
+        candidate.root_rank = Some(rank);
+        candidate.blamed = scene.rank_entity(rank, Some(node));
+        let note = "Another rank of the same node is as fast as the others, so nothing points to the node.";
+        candidate.notes.push(note.to_owned());
+    }
     let silent = silent.on(node).iter();
     let exits = exits.on(node);
     candidate.confirm(silent.map(|(index, _)| *index), || {

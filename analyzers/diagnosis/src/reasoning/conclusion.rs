@@ -45,7 +45,7 @@ struct ConclusionRule {
 }
 
 /// Reasons; the first one that applies is given.
-const RULES: [ConclusionRule; 16] = [
+const RULES: [ConclusionRule; 18] = [
     ConclusionRule {
         strength: CandidateStrength::Overriding,
         applies: |cause| cause.scene.beside_run == Some(RunBeside::EndedWell),
@@ -108,6 +108,18 @@ const RULES: [ConclusionRule; 16] = [
     },
     ConclusionRule {
         strength: CandidateStrength::Cause,
+        applies: |cause| cause.scene.has_fault_ends && cause.is_of_class(classes::STRAGGLER) && !is_explained(cause),
+        reason: "it shows what is slow, not the reason",
+    },
+    ConclusionRule {
+        strength: CandidateStrength::Cause,
+        applies: |cause| {
+            cause.scene.has_fault_ends && cause.is_of_class(classes::HANG_STALLED_RANKS) && !is_explained(cause)
+        },
+        reason: "it shows which rank does not go on, not the reason",
+    },
+    ConclusionRule {
+        strength: CandidateStrength::Cause,
         applies: |_| true,
         reason: "it names its cause itself",
     },
@@ -140,6 +152,11 @@ fn is_wait(verdict: &Verdict) -> bool {
         classes::NCCL_TIMEOUT,
     ];
     verdict.root_rank.is_none() && waits.contains(&verdict.class.as_str())
+}
+
+/// Returns true if the late rank itself reports why it was late.
+fn is_explained(cause: &SelectedCause<'_, '_>) -> bool {
+    cause.verdict.layer.as_str() == "user-code"
 }
 
 /// Signatures of messages that report an error and not its cause: a failed call of NVLink SHARP, a status of the library of an

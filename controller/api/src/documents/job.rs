@@ -16,8 +16,11 @@ pub(crate) struct JobSummaryDocument {
     /// Reason for a stop, or the condition for which the job waits.
     reason: Option<String>,
     generation: u64,
-    /// Newest reported step.
+    /// Step at which the job is: the newest step of its current generation. After a restart it begins behind
+    /// `furthest_step`.
     step: Option<u64>,
+    /// Newest step that any generation reported.
+    furthest_step: Option<u64>,
     nodes_min: u32,
     nodes_max: u32,
     ranks_per_node: u32,
@@ -153,6 +156,7 @@ impl JobSummaryDocument {
             reason: job.reason.clone(),
             generation: job.generation.0,
             step: job.step.map(|step| step.0),
+            furthest_step: job.furthest_step.map(|step| step.0),
             nodes_min: job.nodes.min,
             nodes_max: job.nodes.max,
             ranks_per_node: job.ranks_per_node,

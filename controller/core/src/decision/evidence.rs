@@ -113,6 +113,7 @@ impl DecisionContext<'_> {
         let at = self.at;
         let counts_passed = self.state.counts_passed_attempts();
         let dates_exits = self.state.dates_exits();
+        let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
         let Some(job) = self.state.jobs.in_generation(name, *generation) else {
@@ -145,6 +146,9 @@ impl DecisionContext<'_> {
                 own_ms,
             } => {
                 job.tempo.note(*rank, *step, *step_ms, *own_ms);
+                if marks_slow_drills {
+                    job.tempo.note_drill(*rank, evidence.synthetic);
+                }
                 let point = ProgressPoint {
                     at: evidence.at,
                     generation: *generation,

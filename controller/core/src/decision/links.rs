@@ -27,14 +27,14 @@ enum LinkChange {
 }
 
 impl LinkChange {
-    /// Returns the change that evidence about an adapter or a node reports. Drills change no link.
+    /// Returns the change that evidence about an adapter or a node reports.
     fn of(evidence: &Evidence) -> Option<Self> {
         let is_machine = match &evidence.entity {
             Entity::Device { device, .. } => device.kind == DeviceKind::Nic,
             Entity::Node { .. } => true,
             Entity::Rank { .. } | Entity::Job { .. } | Entity::Unknown => false,
         };
-        if !is_machine || evidence.synthetic || evidence.source == EvidenceSource::JobLog {
+        if !is_machine || evidence.source == EvidenceSource::JobLog {
             return None;
         }
         let mut marks = evidence.marks.iter();
@@ -65,6 +65,9 @@ impl DecisionContext<'_> {
         let Some(change) = LinkChange::of(evidence).filter(|_| self.state.separates_failures()) else {
             return;
         };
+        if evidence.synthetic {
+            return self.watch_drilled_link(&evidence.entity, change, evidence.at);
+        }
         let name = evidence.entity.to_string();
         let node = evidence.entity.node();
         let Some(entry) = node.and_then(|node| self.state.fleet.get_mut(node)) else {
@@ -78,10 +81,31 @@ impl DecisionContext<'_> {
             LinkChange::Down => {}
             LinkChange::Up => {
                 let was_down = entry.links_down.remove(&name).is_some();
+                entry.drilled_links.remove(&name);
                 if was_down && !self.note_link_up(&evidence.entity, evidence.at) && self.state.has_fault_ends() {
                     self.retain_link_up(&evidence.entity, evidence.at);
                 }
                 self.close_past_link_faults(&evidence.entity, evidence.at);
+            }
+        }
+    }
+
+    /// Records a link that a drill takes down or up. It counts for the life of the drill's case only.
+    fn watch_drilled_link(&mut self, link: &Entity, change: LinkChange, at: Timestamp) {
+        let follows_drills = self.state.follows_drilled_links();
+        let entry = link.node().and_then(|node| self.state.fleet.get_mut(node));
+        let Some(entry) = entry.filter(|_| follows_drills) else {
+            return;
+        };
+        match change {
+            LinkChange::Down if entry.drilled_links.len() < LINKS_MAX => {
+                entry.drilled_links.insert(link.to_string());
+            }
+            LinkChange::Down => {}
+            LinkChange::Up => {
+                if entry.drilled_links.remove(&link.to_string()) {
+                    self.close_past_link_faults(link, at);
+                }
             }
         }
     }

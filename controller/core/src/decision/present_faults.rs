@@ -74,9 +74,16 @@ impl DecisionState {
     fn is_link_down(&self, case: &Case) -> bool {
         let class = &case.verdict.class;
         let mut lost = case.findings.iter().filter(|finding| finding.class == *class);
+        let is_drill = case.is_synthetic();
+        let is_down = |link: &Entity| self.is_reported_down(link) || is_drill && self.is_down_in_drill(link);
         class.as_str() == classes::NIC_LINK_DOWN
-            && (self.is_reported_down(&case.verdict.blamed)
-                || lost.any(|finding| self.is_reported_down(&finding.entity)))
+            && (is_down(&case.verdict.blamed) || lost.any(|finding| is_down(&finding.entity)))
+    }
+
+    /// Returns true if a drill took a link down, and neither a drill nor the machine reported it as up since.
+    pub(crate) fn is_down_in_drill(&self, link: &Entity) -> bool {
+        let entry = link.node().and_then(|node| self.fleet.get(node));
+        entry.is_some_and(|entry| entry.drilled_links.contains(&link.to_string()))
     }
 
     /// Returns true if a link was reported as down, and not as up since.

@@ -1,5 +1,8 @@
 //! Stragglers found by step marks: announced, displayed and reported as a case; nothing is restarted.
 
+use std::fmt::Write as _;
+
+use rankguard_diagnosis::USUAL_RANK_FIELD;
 use rankguard_faults::classes;
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, JobId, Rank, Role, Sequence,
@@ -31,13 +34,21 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get(name) else { return };
         let Some(node) = node_of(job, rank) else { return };
         let generation = job.generation();
-        let text = format!(
+        let examines = self.state.examines_slow_ranks();
+        let mut places = job.places().into_iter().filter(|(_, place)| examines && *place == node);
+        let usual = places.find(|(other, _)| *other != rank && job.tempo.is_usual(*other, slow.usual_ms));
+        let is_drill = examines && job.tempo.is_drill(rank);
+        let mut text = format!(
             "rank {rank} on {node} takes {:.1} ms a step and the others {:.1} ms: {:.0} % more",
             slow.step_ms,
             slow.usual_ms,
             (slow.step_ms / slow.usual_ms - 1.0) * 100.0
         );
+        if let Some((other, _)) = &usual {
+            let _ = write!(text, "; rank {other} on the same node is as fast as the others");
+        }
         self.announce(format!("job {name}: {text}"));
+        let beside = usual.map(|(other, _)| (USUAL_RANK_FIELD, other.to_string()));
         let fields = [
             ("rank", rank.to_string()),
             ("step_ms", format!("{:.3}", slow.step_ms)),
@@ -67,9 +78,9 @@ impl DecisionContext<'_> {
                 role: Role::Root,
                 confidence: 0.7,
                 signature: "step-times".into(),
-                fields: fields.into(),
+                fields: fields.into_iter().chain(beside).collect(),
             }],
-            synthetic: false,
+            synthetic: is_drill,
         };
         self.pass_to_diagnosis(&evidence);
     }

@@ -15,8 +15,10 @@ pub struct JobSummary {
     /// Reason for a stop, or the missing condition for which the job waits.
     pub reason: Option<String>,
     pub generation: Generation,
-    /// Newest reported step.
+    /// Step at which the job is, see [`JobView::current_step`].
     pub step: Option<Step>,
+    /// Newest step that any generation reported.
+    pub furthest_step: Option<Step>,
     /// Allowed number of nodes.
     pub nodes: NodeRange,
     pub ranks_per_node: u32,
@@ -49,7 +51,8 @@ impl DecisionState {
             state: job.state(),
             reason: self.job_reason(job, at),
             generation: job.generation(),
-            step: job.step(),
+            step: job.state().current_step(job.generation_step(), job.step()),
+            furthest_step: job.step(),
             nodes: job.spec.nodes,
             ranks_per_node: job.spec.ranks_per_node,
             world_size: job.plan().map(Plan::world_size),
@@ -68,7 +71,8 @@ fn foreign_summary(view: JobView) -> JobSummary {
         state: view.state,
         reason: view.reason,
         generation: view.generation,
-        step: view.step,
+        step: view.state.current_step(view.generation_step, view.step),
+        furthest_step: view.step,
         nodes: view.spec.nodes,
         ranks_per_node: view.spec.ranks_per_node,
         newest_checkpoint: None,

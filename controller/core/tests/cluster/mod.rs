@@ -192,6 +192,18 @@ impl Cluster {
         body: EvidenceBody,
         marks: Vec<Classification>,
     ) {
+        self.report_as(false, node, source, entity, (body, marks));
+    }
+
+    /// Reports evidence of a drill, or real evidence.
+    pub(crate) fn report_as(
+        &mut self,
+        synthetic: bool,
+        node: NodeId,
+        source: EvidenceSource,
+        entity: Entity,
+        (body, marks): (EvidenceBody, Vec<Classification>),
+    ) {
         let seq = self.seqs.entry(node.clone()).or_default();
         *seq += 1;
         let evidence = Evidence {
@@ -204,12 +216,23 @@ impl Cluster {
             entity,
             body,
             marks,
-            synthetic: false,
+            synthetic,
         };
         self.tell(Event::EvidenceArrived { evidence });
     }
 
     pub(crate) fn rank_says(&mut self, rank: u32, body: EvidenceBody, marks: Vec<Classification>) {
+        let (node, entity) = self.rank_entity(rank);
+        self.report(node, EvidenceSource::Ranks, entity, body, marks);
+    }
+
+    /// Reports evidence of a rank, which is of a drill if `synthetic` is true.
+    pub(crate) fn rank_reports(&mut self, rank: u32, body: EvidenceBody, synthetic: bool) {
+        let (node, entity) = self.rank_entity(rank);
+        self.report_as(synthetic, node, EvidenceSource::Ranks, entity, (body, Vec::new()));
+    }
+
+    fn rank_entity(&self, rank: u32) -> (NodeId, Entity) {
         let node = node(rank / 2);
         let entity = Entity::Rank {
             job: job(),
@@ -217,7 +240,7 @@ impl Cluster {
             rank: Rank(rank),
             node: node.clone(),
         };
-        self.report(node, EvidenceSource::Ranks, entity, body, marks);
+        (node, entity)
     }
 
     pub(crate) fn obey(&mut self) {
