@@ -1,6 +1,6 @@
 //! Removal of checkpoints that retention no longer requires.
 
-use rankguard_model::JobId;
+use rankguard_model::{Generation, JobId};
 
 use crate::format::{AttemptSet, CheckpointId};
 use crate::store::remove::{BorrowedShards, RemovalResult};
@@ -32,6 +32,8 @@ pub struct CollectionPlan {
     pub checkpoints: Vec<CheckpointId>,
     /// Folders without a manifest to remove, oldest first.
     pub torn: Vec<CheckpointId>,
+    /// Other folders without a manifest, oldest first: their job may still complete them.
+    pub incomplete: Vec<CheckpointId>,
     /// Committed checkpoints to remove that a reader holds a lease of at the moment ([`Store::lease`]).
     pub leased: Vec<CheckpointId>,
     /// Retained committed checkpoints, oldest first.
@@ -84,12 +86,15 @@ pub fn plan(
     }
     let (Some(newest), Some(oldest)) = (kept.first(), kept.last()) else {
         plan.stays = folders.iter().filter_map(|(id, is)| is.then_some(*id)).collect();
+        plan.incomplete = folders.iter().filter_map(|(id, is)| (!is).then_some(*id)).collect();
         return Ok(plan);
     };
+    let fence = newest_committed_generation(&folders);
     for (id, committed) in &folders {
         // Checkpoints that a rollback superseded are removed only once it has a commit of its own.
         let replaced = attempts.superseded_by(*id).map(|first| newest.generation >= first);
-        let overtaken = replaced.unwrap_or(if *committed { id < oldest } else { id < newest });
+        let is_fenced = Some(id.generation) < fence;
+        let overtaken = replaced.unwrap_or(if *committed { id < oldest } else { id < newest || is_fenced });
         let goes = overtaken && (replaced.is_some() || !pinned.contains(id));
         if *committed && goes && replaced.is_some() {
             plan.superseded.push(*id);
@@ -99,15 +104,27 @@ pub fn plan(
             (true, true) => plan.checkpoints.push(*id),
             (true, false) => plan.stays.push(*id),
             (false, true) => plan.torn.push(*id),
-            (false, false) => {}
+            (false, false) => plan.incomplete.push(*id),
         }
     }
     Ok(plan)
 }
 
+/// Returns the newest generation with a commit: the store refuses commits of earlier ones (RG-3).
+fn newest_committed_generation(folders: &[(CheckpointId, bool)]) -> Option<Generation> {
+    let committed = folders.iter().filter(|(_, committed)| *committed);
+    committed.map(|(id, _)| id.generation).max()
+}
+
+/// Returns true if the store refuses a commit of this checkpoint because a later generation has committed.
+pub fn is_fenced(store: &Store, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
+    Ok(Some(id.generation) < newest_committed_generation(&store.folders(job)?))
+}
+
 /// Retains the newest `keep` (at least one) checkpoints that load, all in `pinned`, and all with a lease. Removes every
 /// folder that is older, except shards that a retained checkpoint borrows chunks from. Folders without a manifest are
-/// removed if they are older than the newest good checkpoint, because their writer has been overtaken.
+/// removed if they are older than the newest good checkpoint, because their writer has been overtaken, and those of a
+/// generation before one that has committed, because the store refuses their commit.
 ///
 /// If no checkpoint loads, nothing is removed. A damaged checkpoint newer than the oldest retained one is left for
 /// inspection. Superseded checkpoints are not counted, and are removed, pinned or not, once the attempt that superseded
@@ -204,6 +221,33 @@ pub fn remove_dead(store: &Store, job: &JobId, is_dead: RemovalCheck<'_>) -> Res
     let mut collected = CollectionReport::default();
     for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_dead(*id)) {
         match remove_torn(store, job, *id, &lent, is_dead) {
+            Ok(RemovalResult::Whole) => collected.torn.push(*id),
+            Ok(_) => {}
+            Err(error) => {
+                let dir = store.dir(job, *id)?;
+                collected.problems.push(StoreProblem::of(*id, dir, None, &error));
+            }
+        }
+    }
+    Ok(collected)
+}
+
+/// Removes the folders without a manifest that `is_wanted` names, also those that may still be committed: for jobs that
+/// have ended. A checkpoint that is committed meanwhile remains. Folders into which a shard is being written, and those
+/// with chunks that a committed checkpoint borrows, are left.
+pub fn remove_incomplete(
+    store: &Store,
+    job: &JobId,
+    is_wanted: RemovalCheck<'_>,
+) -> Result<CollectionReport, StoreError> {
+    store.end_removals(job)?;
+    let folders = store.folders(job)?;
+    let committed = folders.iter().filter_map(|(id, committed)| committed.then_some(*id));
+    let lent = store.borrowed_shards(job, committed)?;
+    let mut collected = CollectionReport::default();
+    let is_removable = |id: CheckpointId| is_wanted(id) && !lent.contains_key(&id);
+    for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_removable(*id)) {
+        match store.remove_uncommitted(job, *id) {
             Ok(RemovalResult::Whole) => collected.torn.push(*id),
             Ok(_) => {}
             Err(error) => {

@@ -8,8 +8,9 @@ use std::process::Command;
 
 use crate::common::{Job, SMALL, files_below, id, job};
 use rankguard_checkpoint::format::{MANIFEST_FILE, Manifest};
-use rankguard_checkpoint::retention::collect;
+use rankguard_checkpoint::retention::{collect, remove_incomplete};
 use rankguard_checkpoint::store::VerifyDepth;
+use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::{JobId, Rank};
 
@@ -352,4 +353,59 @@ fn rg_1_an_attempt_can_be_made_again_whatever_the_first_one_borrowed() {
     store.write_new(&index, &image.as_slice(), &known).unwrap();
     let again = store.write_shard(&index, &image.as_slice()).unwrap();
     assert_eq!(again.new_bytes, 0, "what is there is taken as it is");
+}
+
+/// RG-3: the store refuses a commit of a generation before the newest one that has committed, at any step.
+#[test]
+fn attempts_of_a_fenced_generation_are_removed_and_those_of_the_newest_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    SMALL.save(&store, id(10, 1), None).unwrap();
+    let fenced = SMALL.write(&store, id(40, 1), None).unwrap();
+    SMALL.write(&store, id(50, 2), None).unwrap();
+    SMALL.save(&store, id(20, 2), None).unwrap();
+    assert!(matches!(store.commit(&fenced), Err(StoreError::Fenced { .. })));
+    let collected = collect(&store, &job(), 2, &[]).unwrap();
+    assert_eq!(collected.torn, [id(40, 1)]);
+    assert!(store.dir(&job(), id(50, 2)).unwrap().is_dir());
+}
+
+/// RG-1: ranks of a generation that runs on write and commit checkpoints while an operator removes incomplete ones. A commit
+/// that succeeds stays whole.
+#[test]
+fn a_removal_of_incomplete_checkpoints_takes_nothing_from_a_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let committed = std::thread::scope(|scope| {
+        let remover = scope.spawn(|| {
+            let mut removed = 0;
+            while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                let collected = remove_incomplete(&store, &job(), &|_| true);
+                removed += collected.map_or(0, |collected| collected.torn.len());
+            }
+            removed
+        });
+        let mut committed = Vec::new();
+        // Until both outcomes were seen: a commit before a removal, and a removal before a commit.
+        let mut lost = 0;
+        for step in 1..600 {
+            match SMALL.save(&store, id(step, 1), None) {
+                Ok(_) => committed.push(id(step, 1)),
+                Err(_) => lost += 1,
+            }
+            if committed.len() > 40 && lost > 40 {
+                break;
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+        remover.join().unwrap();
+        committed
+    });
+    remove_incomplete(&store, &job(), &|_| true).unwrap();
+    assert_eq!(store.committed_ids(&job()).unwrap(), committed);
+    let report = verify(&store, &job(), None).unwrap();
+    assert_eq!((report.problems, report.torn), (Vec::new(), Vec::new()));
+    let names = std::fs::read_dir(store.job_dir(&job()).unwrap()).unwrap();
+    assert_eq!(names.count(), committed.len(), "nothing is left beside the checkpoints");
 }

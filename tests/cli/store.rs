@@ -240,7 +240,7 @@ fn explain_gives_the_reason_why_a_checkpoint_can_or_cannot_be_used() {
             "cannot be used",
             "it was not committed (a save ended early, or is still being written), or its manifest was removed or lost",
             "2 shards and 2 indexes in",
-            "it is removed once a newer checkpoint is committed or fails",
+            "if the job has ended, `rankguard checkpoint gc --torn` removes it",
         ],
     );
     // Of one rank only, with singular nouns.

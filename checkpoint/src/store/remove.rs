@@ -17,6 +17,9 @@ use crate::store::{Store, StoreError};
 /// Shards that other checkpoints borrow chunks from, by checkpoint.
 pub(crate) type BorrowedShards = BTreeMap<CheckpointId, BTreeSet<Rank>>;
 
+/// Name prefix of a folder that is being removed.
+const ASIDE_PREFIX: &str = ".tmp-removed-";
+
 /// Extent of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RemovalResult {
@@ -109,6 +112,40 @@ impl Store {
         }
     }
 
+    /// Removes a folder without a manifest of which it is not known that no commit follows (RG-1). The folder leaves its
+    /// place before its files go: a commit that comes later finds no shards, and a checkpoint that was committed until
+    /// then is put back. A folder that is being written or filled, or that has files of others, is left as it is.
+    pub(crate) fn remove_uncommitted(&self, job: &JobId, id: CheckpointId) -> Result<RemovalResult, StoreError> {
+        let dir = self.dir(job, id)?;
+        if !dir.is_dir() {
+            return Ok(RemovalResult::Whole);
+        }
+        let Some(_lease) = self.try_fill_lease(job, id)? else {
+            return Ok(RemovalResult::Refused);
+        };
+        let names = files::names(&dir)?.unwrap_or_default();
+        let is_known = |name: &String| name == FILL_LEASE || goes_with_its_folder(&dir, name);
+        if self.has_live_writer(job, id)? || !names.iter().all(is_known) {
+            return Ok(RemovalResult::Refused);
+        }
+        let name = format!("{ASIDE_PREFIX}{id}-{}", temp_lock::random_suffix());
+        let aside = self.job_dir(job)?.join(name);
+        disk::call(FileOperation::Rename, &dir, || fs::rename(&dir, &aside)).map_err(StoreError::io("remove", &dir))?;
+        remove_aside(&dir, &aside)
+    }
+
+    /// Ends removals that a process left half done.
+    pub(crate) fn end_removals(&self, job: &JobId) -> Result<(), StoreError> {
+        let parent = self.job_dir(job)?;
+        for name in files::names(&parent)?.unwrap_or_default() {
+            let rest = name.strip_prefix(ASIDE_PREFIX).and_then(|rest| rest.rsplit_once('-'));
+            if let Some(id) = rest.and_then(|(id, _)| id.parse::<CheckpointId>().ok()) {
+                remove_aside(&self.dir(job, id)?, &parent.join(&name))?;
+            }
+        }
+        Ok(())
+    }
+
     /// True if a folder without a manifest is retained for chunks that others borrow.
     pub fn is_borrowed_from(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
         Ok(self.dir(job, id)?.join(LENT_FILE).is_file())
@@ -125,6 +162,24 @@ impl Store {
     /// Removes temporary files of exited writers in the folder of a checkpoint; returns their number.
     pub fn clear_abandoned(&self, job: &JobId, id: CheckpointId) -> Result<u64, StoreError> {
         files::clear_temps(&self.dir(job, id)?, None)
+    }
+}
+
+/// Removes a folder that has left its place, or puts it back if it has a manifest.
+fn remove_aside(dir: &Path, aside: &Path) -> Result<RemovalResult, StoreError> {
+    let manifest = aside.join(MANIFEST_FILE);
+    match disk::call(FileOperation::Stat, &manifest, || manifest.symlink_metadata()) {
+        Ok(_) => {
+            disk::call(FileOperation::Rename, aside, || fs::rename(aside, dir))
+                .map_err(StoreError::io("put back", dir))?;
+            return files::sync_dir(files::parent(dir)).map(|()| RemovalResult::Refused);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(StoreError::io("look at", &manifest)(error)),
+    }
+    match disk::call(FileOperation::RemoveDir, aside, || fs::remove_dir_all(aside)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", aside)(error)),
+        _ => files::sync_dir(files::parent(dir)).map(|()| RemovalResult::Whole),
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn run(args: CheckpointArgs, common: &CommonArgs) -> Result<CommandEx
         CheckpointAction::Parity(args) => parity::run(&args),
         CheckpointAction::Scrub(args) => scrub::run(&args),
         CheckpointAction::Repair(args) => repair::run(&args),
-        CheckpointAction::Gc(args) => gc::run(&args),
+        CheckpointAction::Gc(args) => gc::run(&args, memory::controller_status(&args.address, common)?.as_ref()),
         CheckpointAction::Torture(args) => torture::run(&args),
         CheckpointAction::TortureHand { errand } => torture::run_victim(&errand),
         CheckpointAction::Explain { store, step, address } => inspect::explain(

@@ -308,9 +308,15 @@ pub(crate) struct GcArgs {
     pub(crate) store: StoreArgs,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+    /// Also remove the incomplete checkpoints of jobs that have ended; a job that runs would lose those that it is saving
+    #[arg(long)]
+    pub(crate) torn: bool,
     /// Only list what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Controller that is asked whether a job runs before its incomplete checkpoints are removed
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
 }
 
 #[derive(Debug, Clone, Args)]

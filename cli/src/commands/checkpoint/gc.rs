@@ -10,7 +10,7 @@ use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::{Store, StoreError, StoreProblem};
 use rankguard_checkpoint_schedule::retention::{RetentionCandidate, RetentionReason, retained_checkpoints};
 use rankguard_console::waiting::WorkNote;
-use rankguard_model::{JobId, Rank, RetentionPolicy, Timestamp};
+use rankguard_model::{JobId, JobState, JobView, Rank, RetentionPolicy, StatusView, Timestamp};
 use serde::Serialize;
 
 use super::args::GcArgs;
@@ -28,7 +28,7 @@ struct GcRow {
     job: JobId,
     step: u64,
     generation: u64,
-    /// `retained`, `removable`, `removed` or `leased`.
+    /// `retained`, `removable`, `removed`, `leased` or `torn`.
     what: &'static str,
     why: String,
     /// Size of its files. Chunks that other checkpoints borrow are retained even if the folder is removed.
@@ -51,10 +51,16 @@ const IN_USE: &str = "in use by a reader";
 /// Maximum number of damaged places in the output for one checkpoint.
 const PROBLEMS_SHOWN: usize = 3;
 
+/// Reason of an incomplete checkpoint that is left.
+const INCOMPLETE: &str = "no manifest; a running job may complete it, and --torn removes it once the job has ended";
+
+/// Reason of an incomplete checkpoint of a job that has ended.
+const ENDED: &str = "no manifest, and its job has ended (--torn)";
+
 /// Reason of a retained checkpoint that is damaged.
 const DAMAGED: &str = "damaged and left for inspection";
 
-pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
+pub(super) fn run(args: &GcArgs, status: Option<&StatusView>) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let rules = args.keep.rules();
     let mut rows = Vec::new();
@@ -62,9 +68,12 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let mut verified = 0;
     let work = WorkNote::start("reading checkpoints");
     for job in jobs {
+        if args.torn {
+            check_ended(&job, &args.store.dir, status)?;
+        }
         let candidates = all(&store, &job).map_err(failed)?;
         check_metrics(&job, &rules, &candidates)?;
-        let found = collect(&store, &job, &rules, &candidates, args.dry_run).map_err(failed)?;
+        let found = collect(&store, &job, &rules, &candidates, args.into()).map_err(failed)?;
         rows.extend(found.rows);
         problems.extend(found.problems);
         verified += found.verified;
@@ -97,6 +106,30 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     } else {
         CommandExit::Finding
     })
+}
+
+/// Refuses to remove incomplete checkpoints of a job that the controller runs in this store.
+fn check_ended(job: &JobId, dir: &Path, status: Option<&StatusView>) -> Result<(), CliError> {
+    let jobs = status.into_iter().flat_map(|status| &status.jobs);
+    let mut running = jobs.filter(|view| !matches!(view.state, JobState::Finished | JobState::Stopped));
+    let place = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let is_here = |view: &JobView| {
+        let store = view.spec.checkpoint.as_ref().map(|policy| place(Path::new(&policy.store)));
+        store.is_some_and(|store| store == place(dir))
+    };
+    let is_same = |view: &&JobView| view.spec.id == *job && is_here(view);
+    match running.find(is_same) {
+        Some(view) => Err(CliError::failure(
+            format!(
+                "cannot remove the incomplete checkpoints of job {job} in {}: the job has not ended ({}), and may complete \
+                 them; nothing was removed",
+                dir.display(),
+                display_text::job_state(view.state)
+            ),
+            format!("leave --torn away, or end the job first: `rankguard cancel {job}`"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Refuses to rank checkpoints of which the metric is unknown: the best could be removed.
@@ -156,6 +189,23 @@ struct JobCollection {
     verified: usize,
 }
 
+/// Extent of a collection.
+#[derive(Debug, Clone, Copy)]
+struct GcExtent {
+    /// True if incomplete checkpoints are removed that their job might complete if it ran.
+    torn: bool,
+    dry_run: bool,
+}
+
+impl From<&GcArgs> for GcExtent {
+    fn from(args: &GcArgs) -> Self {
+        Self {
+            torn: args.torn,
+            dry_run: args.dry_run,
+        }
+    }
+}
+
 /// Collects the checkpoints of a job. Before anything is removed, the newest checkpoints to retain are read: wrong bytes
 /// must not take the place of the only checkpoint that restores.
 fn collect(
@@ -163,7 +213,7 @@ fn collect(
     job: &JobId,
     rules: &RetentionPolicy,
     candidates: &[RetentionCandidate<CheckpointId>],
-    dry_run: bool,
+    extent: GcExtent,
 ) -> Result<JobCollection, StoreError> {
     let why = retained_checkpoints(rules, candidates);
     let pinned: Vec<CheckpointId> = why.keys().copied().collect();
@@ -172,8 +222,8 @@ fn collect(
         plan = retention::plan(store, job, rules.last, &pinned, VerifyDepth::Bytes)?;
     }
     let verified = plan.verified.len();
-    let mut rows = rows_of(store, job, &plan, &why)?;
-    if dry_run {
+    let mut rows = rows_of(store, job, &plan, &why, extent)?;
+    if extent.dry_run {
         let problems = plan.problems;
         return Ok(JobCollection {
             rows,
@@ -181,7 +231,13 @@ fn collect(
             verified,
         });
     }
-    let collected = retention::carry_out(store, job, plan)?;
+    let incomplete = plan.incomplete.clone();
+    let mut collected = retention::carry_out(store, job, plan)?;
+    if extent.torn {
+        let ended = retention::remove_incomplete(store, job, &|id| incomplete.contains(&id))?;
+        collected.torn.extend(ended.torn);
+        collected.problems.extend(ended.problems);
+    }
     let removed = collected.checkpoints.iter().chain(&collected.superseded);
     let removed: BTreeSet<CheckpointId> = removed.chain(&collected.torn).copied().collect();
     for row in rows.iter_mut().filter(|row| row.what == "removable") {
@@ -192,7 +248,8 @@ fn collect(
         if removed.contains(&id) {
             row.what = "removed";
         } else {
-            (row.what, row.why) = ("retained", "in use, or other checkpoints share its chunks".to_owned());
+            let why = "in use or being written, or other checkpoints share its chunks";
+            (row.what, row.why) = ("retained", why.to_owned());
         }
     }
     Ok(JobCollection {
@@ -207,6 +264,7 @@ fn rows_of(
     job: &JobId,
     plan: &CollectionPlan,
     why: &BTreeMap<CheckpointId, BTreeSet<RetentionReason>>,
+    extent: GcExtent,
 ) -> Result<Vec<GcRow>, StoreError> {
     let row = |id: CheckpointId, what, why: String| {
         Ok(GcRow {
@@ -245,14 +303,23 @@ fn rows_of(
     };
     let removable = removable.map(|id| row(*id, "removable", cause(id).to_owned()));
     let torn = plan.torn.iter();
+    let newest = plan.stays.last().copied();
     let torn = torn.map(|id| {
-        row(
-            *id,
-            "removable",
-            "no manifest, and a newer checkpoint is committed".to_owned(),
-        )
+        let why = if newest > Some(*id) {
+            "no manifest, and a newer checkpoint is committed"
+        } else {
+            "no manifest, and a later generation has committed"
+        };
+        row(*id, "removable", why.to_owned())
     });
-    let rows: Result<Vec<GcRow>, StoreError> = retained.chain(leased).chain(removable).chain(torn).collect();
+    let (outcome, why) = if extent.torn {
+        ("removable", ENDED)
+    } else {
+        ("torn", INCOMPLETE)
+    };
+    let incomplete = plan.incomplete.iter().map(|id| row(*id, outcome, why.to_owned()));
+    let rows: Result<Vec<GcRow>, StoreError> =
+        retained.chain(leased).chain(removable).chain(torn).chain(incomplete).collect();
     let mut rows = rows?;
     rows.sort_by_key(|row| (row.step, row.generation));
     Ok(rows)
@@ -335,7 +402,8 @@ mod tests {
         rules: &RetentionPolicy,
         dry_run: bool,
     ) -> Result<JobCollection, StoreError> {
-        collect(store, job, rules, &all(store, job)?, dry_run)
+        let extent = GcExtent { torn: false, dry_run };
+        collect(store, job, rules, &all(store, job)?, extent)
     }
 
     fn outcomes(rows: &[GcRow]) -> Vec<(u64, &'static str, &str)> {
@@ -370,6 +438,39 @@ mod tests {
             ]
         );
         assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    /// A job that was stopped with failed saves leaves incomplete folders that are newer than its newest checkpoint.
+    #[test]
+    fn incomplete_checkpoints_are_listed_and_removed_once_their_job_has_ended() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("train");
+        save(&store, &job, 10, 0.5);
+        for step in [20, 30] {
+            let folder = dir.path().join(format!("train/{step:012}-g1"));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(folder.join("rank-00000.shard"), [7; 64]).expect("a shard");
+        }
+        let rules = RetentionPolicy {
+            last: 1,
+            ..RetentionPolicy::default()
+        };
+        let collect_torn = |torn: bool, dry_run: bool| {
+            let extent = GcExtent { torn, dry_run };
+            let candidates = all(&store, &job).expect("readable");
+            collect(&store, &job, &rules, &candidates, extent).expect("readable").rows
+        };
+        let retained = (10, "retained", "one of the newest");
+        for dry_run in [true, false] {
+            let rows = collect_torn(false, dry_run);
+            assert_eq!(outcomes(&rows), [retained, (20, "torn", INCOMPLETE), (30, "torn", INCOMPLETE)]);
+        }
+        let rows = collect_torn(true, true);
+        assert_eq!(outcomes(&rows), [retained, (20, "removable", ENDED), (30, "removable", ENDED)]);
+        let rows = collect_torn(true, false);
+        assert_eq!(outcomes(&rows), [retained, (20, "removed", ENDED), (30, "removed", ENDED)]);
+        assert_eq!(outcomes(&collect_torn(false, true)), [retained]);
     }
 
     #[test]

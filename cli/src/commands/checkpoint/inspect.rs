@@ -5,6 +5,7 @@ use std::fs;
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::retention;
 use rankguard_checkpoint::verify::verify;
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, StatusView, Step};
@@ -83,10 +84,12 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit,
         out::note("no checkpoints to verify");
         return Ok(CommandExit::Finding);
     }
-    out::note(&format!(
-        "{intact} intact, {}",
-        display_text::count(problems, "problem")
-    ));
+    let problems_text = display_text::count(problems, "problem");
+    let incomplete = match found.iter().filter(|row| row.is_torn()).count() {
+        0 => String::new(),
+        count => format!(", {count} incomplete"),
+    };
+    out::note(&format!("{intact} intact, {problems_text}{incomplete}"));
     Ok(if problems == 0 {
         CommandExit::Fine
     } else {
@@ -242,8 +245,11 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
     let committed = store.committed_ids(job).map_err(failed)?;
     let removal = if committed.iter().any(|other| *other > id) {
         "a newer checkpoint is committed, so the next collection may remove this folder"
+    } else if retention::is_fenced(store, job, id).map_err(failed)? {
+        "a later generation has committed, so it is never committed, and the next collection removes this folder"
     } else {
-        "it is removed once a newer checkpoint is committed or fails"
+        "a job that runs may still complete it, and removes this folder once a newer checkpoint is committed; if the job \
+         has ended, `rankguard checkpoint gc --torn` removes it"
     };
     let why = vec![
         "it has no manifest: it was not committed (a save ended early, or is still being written), or its manifest was \

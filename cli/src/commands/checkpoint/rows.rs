@@ -115,6 +115,13 @@ pub(super) struct FindingRow {
     what: String,
 }
 
+impl FindingRow {
+    /// True if the folder has no manifest.
+    pub(super) fn is_torn(&self) -> bool {
+        self.state == "torn"
+    }
+}
+
 /// Columns of [`FindingRow`].
 pub(super) const FOUND: &[TableColumn<FindingRow>] = &[
     ("job", |found| found.job.to_string()),
