@@ -5,7 +5,7 @@
 //!
 //! A shard of an attempt that is never committed takes room in the store until its folder is removed ([`dead_attempts`]).
 
-use rankguard_core::{DeadAttempts, DecisionState, Event};
+use rankguard_core::{DeadAttempts, DecisionState, Event, JobPhase};
 use rankguard_model::{Entity, EvidenceBody, Generation, JobId, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
@@ -66,11 +66,18 @@ impl FailedAttempt {
     }
 }
 
-/// Returns the store, the job and its attempts that are never committed, if `event` reports a shard of such an attempt.
+/// Returns the store, the job and its attempts that are never committed, if `event` reports a shard of such an attempt, or
+/// that the ranks of a stopped job have ended on a node.
 pub(crate) fn dead_attempts(state: &DecisionState, event: &Event) -> Option<(String, JobId, DeadAttempts)> {
     let Event::EvidenceArrived { evidence } = event else {
         return None;
     };
+    if let EvidenceBody::Stopped { job: name, left, .. } = &evidence.body {
+        let job = state.jobs().get(name)?;
+        let is_stopped = matches!(job.phase(), JobPhase::Stopped { .. }) && left.is_empty();
+        let store = job.spec.checkpoint.as_ref().filter(|_| is_stopped)?.store.clone();
+        return Some((store, name.clone(), job.dead_attempts()));
+    }
     let Entity::Rank {
         job: name, generation, ..
     } = &evidence.entity
@@ -84,6 +91,6 @@ pub(crate) fn dead_attempts(state: &DecisionState, event: &Event) -> Option<(Str
     };
     let job = state.jobs().get(name)?;
     let store = job.spec.checkpoint.as_ref()?.store.clone();
-    let dead = job.checkpoints.dead_attempts();
+    let dead = job.dead_attempts();
     dead.has(*generation, step).then(|| (store, name.clone(), dead))
 }

@@ -36,6 +36,14 @@ pub struct DeadAttempts {
 }
 
 impl DeadAttempts {
+    /// Adds all attempts of generations before this one.
+    pub(crate) fn and_before(self, generation: Generation) -> Self {
+        Self {
+            before: self.before.max(generation),
+            ..self
+        }
+    }
+
     /// Returns true if this attempt is one of them.
     pub fn has(&self, generation: Generation, step: Step) -> bool {
         let attempt = (generation, step);

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Plan;
 use crate::calls::CheckpointCalls;
-use crate::checkpoints::JobCheckpoints;
+use crate::checkpoints::{DeadAttempts, JobCheckpoints};
 use crate::decision::{AdoptionStage, PreflightResults, SilentRanks};
 use crate::growth::{PendingGrowth, ShrinkRecord};
 use crate::interval_inputs::IntervalInputs;
@@ -372,6 +372,15 @@ impl Job {
                 JobState::Starting
             }
         }
+    }
+
+    /// Returns the attempts at checkpoints that are never committed. A stopped job commits none of its own.
+    pub fn dead_attempts(&self) -> DeadAttempts {
+        let dead = self.checkpoints.dead_attempts();
+        if matches!(self.phase, JobPhase::Stopped { .. }) {
+            return dead.and_before(self.generation.next());
+        }
+        dead
     }
 
     /// Returns the committed checkpoints and complete attempts that retention keeps.

@@ -726,3 +726,15 @@ fn saves_that_a_stopped_job_leaves_uncommitted_count_as_failed() {
         (Step(160), "the job was stopped before rank 0 had saved it")
     );
 }
+
+#[test]
+fn attempts_of_a_stopped_job_are_dead_and_those_of_a_running_one_are_not() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    let generation = cluster.generation();
+    let has = |cluster: &Cluster, step: u64| cluster.job().dead_attempts().has(generation, Step(step));
+    assert!(!has(&cluster, 60));
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
+    assert!(has(&cluster, 60));
+    assert!(!has(&cluster, 50), "it is committed");
+}

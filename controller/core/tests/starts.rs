@@ -431,3 +431,71 @@ fn a_node_that_lacks_the_program_of_a_job_is_replaced_if_other_nodes_have_it() {
     };
     is_started_on(&runs_without_program(older, 3, &[2]), &[0, 1, 2]);
 }
+
+/// All ranks of these nodes find no data; the ranks of the other nodes write output.
+fn lacks_data(cluster: &mut Cluster, on: &[u32]) {
+    let lacks = Classification {
+        class: ClassId::from("data-missing"),
+        role: Role::Root,
+        confidence: 0.9,
+        signature: "data-missing".into(),
+        fields: FieldValues::new(),
+    };
+    let text = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shards/part-000.tar'";
+    let places = cluster.state.status(cluster.now).jobs.remove(0).placements;
+    let affected: Vec<(Rank, NodeId)> = places
+        .into_iter()
+        .map(|place| (place.rank, place.node))
+        .filter(|(_, at)| on.iter().any(|number| node(*number) == *at))
+        .collect();
+    for (rank, at) in affected {
+        let entity = Entity::Rank {
+            job: job(),
+            generation: cluster.generation(),
+            rank,
+            node: at.clone(),
+        };
+        let marks = vec![lacks.clone()];
+        cluster.report(at.clone(), EvidenceSource::JobLog, entity.clone(), line(text), marks);
+        let exit = EvidenceBody::RankExited {
+            pid: rank.0,
+            exit: ProcessExit::Code(1),
+            ended_by_agent: false,
+        };
+        cluster.report(at, EvidenceSource::Ranks, entity, exit, Vec::new());
+    }
+    cluster.wait(Duration::from_secs(10));
+    cluster.obey();
+    cluster.obey();
+}
+
+#[test]
+fn a_node_on_which_all_ranks_lack_a_file_is_left_at_once() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.submit(3);
+    cluster.obey();
+    cluster.obey();
+    lacks_data(&mut cluster, &[1]);
+    is_started_on(&cluster, &[0, 2, 3]);
+    let case = cluster.cases()[0].clone();
+    let weighs = |text: &str| text.contains("All 2 ranks of node node-1 report the same, and no rank of another node does");
+    let texts: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    assert!(texts.iter().any(|text| weighs(text)), "{texts:?}");
+    // On a second node it lies in the program.
+    lacks_data(&mut cluster, &[2]);
+    let reason = stop_reason(&cluster);
+    assert!(
+        reason.contains("came back on each of the 2 nodes that were tried (node-1 node-2)"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_file_that_ranks_of_several_nodes_lack_moves_no_job() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.submit(3);
+    cluster.obey();
+    cluster.obey();
+    lacks_data(&mut cluster, &[1, 2]);
+    is_started_on(&cluster, &[0, 1, 2, 3]);
+}

@@ -34,6 +34,29 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     );
 }
 
+/// Classes of failures about what a node has.
+const OF_NODES: [&str; 6] = [
+    classes::FILE_NOT_FOUND,
+    classes::DATA_MISSING,
+    classes::FILESYSTEM_MOUNT_MISSING,
+    classes::IMPORT_ERROR,
+    classes::LIBRARY_MISSING,
+    classes::PERMISSION_DENIED,
+];
+
+/// Returns the node of which all ranks, and no rank of another node of the job, report a failure about what a node has.
+fn node_of_all<'s>(scene: &'s FailureScene<'_>, class: &str, ranks: &BTreeSet<Rank>) -> Option<&'s NodeId> {
+    if !scene.has_fault_ends || scene.is_of_logs() || !OF_NODES.contains(&class) {
+        return None;
+    }
+    let node = scene.placements.get(ranks.first()?)?;
+    let is_here = |(_, place): &(&Rank, &NodeId)| *place == node;
+    let mut placed = scene.placements.iter();
+    let has_others = placed.any(|(_, place)| place != node);
+    let here: BTreeSet<Rank> = scene.placements.iter().filter(is_here).map(|(rank, _)| *rank).collect();
+    (has_others && here == *ranks).then_some(node)
+}
+
 /// Signature of Slurm's report of a node on which processes outlive SIGKILL.
 const UNKILLABLE_STEP: &str = "slurm-step-unkillable";
 
@@ -118,11 +141,14 @@ fn candidate(
         } else {
             "what the ranks share"
         };
-        let note = format!(
-            "{} ranks report the same, which points to {whose} rather than to one rank.",
-            ranks.len()
-        );
-        candidate.notes.push(note);
+        let count = ranks.len();
+        candidate.notes.push(match node_of_all(scene, class, &ranks) {
+            Some(node) => format!(
+                "All {count} ranks of node {node} report the same, and no rank of another node does, which points to what \
+                 that node lacks; if it comes back on another node, it lies in {whose}."
+            ),
+            None => format!("{count} ranks report the same, which points to {whose} rather than to one rank."),
+        });
     }
     let newest = candidate.root_rank.and_then(|rank| newest_of(signs, rank));
     if let (Some(rank), Some(newest)) = (candidate.root_rank, newest) {

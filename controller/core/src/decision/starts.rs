@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use rankguard_diagnosis::{CallerFact, ConcludedDraft};
 use rankguard_faults::classes;
-use rankguard_model::{Entity, Evidence, EvidenceBody, JobId, NodeId};
+use rankguard_model::{Entity, Evidence, EvidenceBody, JobId, NodeId, Rank};
 
 use super::DecisionContext;
 use crate::recovery::RecoveryDecision;
@@ -135,7 +135,8 @@ impl DecisionContext<'_> {
     ///
     /// A verdict that blames the node for a file has found the same program on other nodes. Otherwise the failure must have
     /// come back after all retries, which `is_repeated` states, and the ranks of that node alone report it; on a second
-    /// node it lies in the program, and the job stops.
+    /// node it lies in the program, and the job stops. If all ranks of a node report it, and none of another, the job
+    /// leaves that node at once where it has room.
     pub(crate) fn answer_lack(
         &mut self,
         name: &JobId,
@@ -148,10 +149,13 @@ impl DecisionContext<'_> {
             .get(name)
             .filter(|_| self.state.leaves_lacking_nodes())?;
         let verdict = &concluded.verdict;
-        let node = verdict.blamed.node().filter(|node| job.nodes().contains(node))?.clone();
+        let alone = node_that_lacks(job, concluded);
+        let node = verdict.blamed.node().filter(|node| job.nodes().contains(node));
+        let node = node.or(alone.as_ref())?.clone();
         let is_of_node = matches!(verdict.blamed, Entity::Node { .. });
         let is_compared = is_of_node && verdict.class.as_str() == classes::FILE_NOT_FOUND;
-        let is_known = is_compared || is_repeated && is_reported_by(&node, job, concluded);
+        let is_of_all = alone.as_ref() == Some(&node);
+        let is_known = is_compared || is_of_all || is_repeated && is_reported_by(&node, job, concluded);
         if !is_known {
             return None;
         }
@@ -159,12 +163,20 @@ impl DecisionContext<'_> {
         let mut tried = job.starts.lacking().clone();
         tried.insert(node.clone());
         let has_room = self.has_room_without(name, job, &tried);
+        if !has_room && !is_compared && !is_repeated {
+            return None;
+        }
         let headline = &concluded.headline;
         let (what, comparison) = if is_compared {
             (format!("it lacks on {node}"), "other nodes have it".to_owned())
         } else {
             let comparison = format!("the ranks on {} did not report it", names(&others));
-            (format!("the same failure came back on {node}"), comparison)
+            let what = if is_repeated {
+                format!("the same failure came back on {node}")
+            } else {
+                format!("all its ranks on {node} report it")
+            };
+            (what, comparison)
         };
         if !is_compared && tried.len() >= NODES_TRIED {
             return Some(RecoveryDecision::Stop(format!(
@@ -223,6 +235,19 @@ impl DecisionContext<'_> {
             .choose(job.nodes(), &taken, job.spec.ranks_per_node, least);
         nodes.len() >= least
     }
+}
+
+/// Returns the node of which all ranks, at least two, report a failure about what a node has, if no rank of another node of
+/// the job does.
+fn node_that_lacks(job: &Job, concluded: &ConcludedDraft) -> Option<NodeId> {
+    let class = &concluded.verdict.class;
+    let of_class = || concluded.findings.iter().filter(|finding| finding.class == *class);
+    let node = of_class().find_map(|finding| finding.entity.node())?;
+    let reporters: BTreeSet<Rank> = of_class().filter_map(|finding| finding.entity.rank()).collect();
+    let places = job.places();
+    let mut here = places.iter().filter(|(_, place)| *place == node).map(|(rank, _)| rank);
+    let is_of_all = reporters.len() >= 2 && here.all(|rank| reporters.contains(rank));
+    (is_of_all && is_reported_by(node, job, concluded)).then(|| node.clone())
 }
 
 /// Returns true if the class of a failure is about what a node has (a file, a package, a permission), and only the ranks of
