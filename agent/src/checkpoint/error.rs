@@ -40,6 +40,11 @@ pub(crate) enum RankServiceError {
 }
 
 impl RankServiceError {
+    /// Returns true if the agent did not serve a request for a reason that is none of the checkpoint.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Load { .. } | Self::Restore(_))
+    }
+
     /// Returns the failure that this error proves about the checkpoint.
     pub(crate) fn failure(&self) -> ReadFailure {
         match self {

@@ -331,7 +331,12 @@ impl RankSession {
         match known.desk.restore(&point, &wanted, &mut hand) {
             Ok(()) => Ok(()),
             Err(problem) => {
-                let reason = format!("the checkpoint of step {} cannot be loaded: {problem}", point.step);
+                let step = point.step;
+                let reason = if problem.is_refusal() {
+                    format!("this agent cannot restore step {step}: {problem}")
+                } else {
+                    format!("the checkpoint of step {step} cannot be loaded: {problem}")
+                };
                 known.desk.report_failed_restore(&point, &problem, &reason);
                 self.refuse(reason)
             }

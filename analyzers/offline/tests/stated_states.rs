@@ -135,7 +135,7 @@ fn a_restore_that_the_agent_could_not_serve_is_no_damaged_checkpoint() {
         "hand the restored tensors to the rank: Broken pipe (os error 32)",
         "a later generation of the job acts by now",
     ] {
-        let log = format!("RuntimeError: the checkpoint of step 50 cannot be loaded: {reason}\n");
+        let log = format!("RuntimeError: this agent cannot restore step 50: {reason}\n");
         assert_ne!(only(&[("rank-0.err", &log)]).class, "checkpoint-corrupt", "{reason}");
     }
     let log = "RuntimeError: the checkpoint of step 50 cannot be loaded: restore: chunk 3 of rank 0 is damaged\n";
