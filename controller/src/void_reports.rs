@@ -1,11 +1,12 @@
 //! Reports of void checkpoints to the agents of a job, which pass them on to its ranks.
 //!
-//! A checkpoint is void for all ranks when one of them lost its shard, or when the manifest could not be written. Reports are sent
+//! A checkpoint is void for all ranks when one of them lost its shard, when the manifest could not be written, or when it gave
+//! way to later ones before all its shards had arrived. Reports are sent
 //! once and answered by nothing: agents that are away miss them, and the counts of the job stand in `status` all the same.
 //!
 //! A shard of an attempt that is never committed takes room in the store until its folder is removed ([`dead_attempts`]).
 
-use rankguard_core::{DeadAttempts, DecisionState, Event, JobPhase};
+use rankguard_core::{DeadAttempts, DecisionState, Event, Job, JobPhase};
 use rankguard_model::{Entity, EvidenceBody, Generation, JobId, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
@@ -40,7 +41,8 @@ impl FailedAttempt {
             _ => return None,
         };
         let checkpoints = &state.jobs().get(job)?.checkpoints;
-        (!checkpoints.is_void(generation, step)).then(|| Self {
+        let is_known = checkpoints.is_void(generation, step) || checkpoints.gave_way(generation, step).is_some();
+        (!is_known).then(|| Self {
             job: job.clone(),
             generation,
             step,
@@ -54,15 +56,58 @@ impl FailedAttempt {
         let Some(job) = job.filter(|job| job.checkpoints.is_void(self.generation, self.step)) else {
             return;
         };
-        for node in job.nodes() {
-            let report = v1::CheckpointVoid {
-                job: self.job.to_string(),
-                generation: self.generation.0,
-                step: self.step.0,
-                reason: self.reason.clone(),
+        send(job, self.generation, self.step, &self.reason, roster);
+    }
+}
+
+/// Attempts of a generation that have shards and no commit before an event that may make them give way.
+#[derive(Debug)]
+pub(crate) struct OpenAttempts {
+    job: JobId,
+    generation: Generation,
+    steps: Vec<Step>,
+}
+
+impl OpenAttempts {
+    /// Returns the open attempts of a generation of which `event` reports a shard or a commit.
+    pub(crate) fn of(state: &DecisionState, event: &Event) -> Option<Self> {
+        let (job, generation) = match event {
+            Event::ManifestCommitted { job, generation, .. } => (job, *generation),
+            Event::EvidenceArrived { evidence } => match (&evidence.body, &evidence.entity) {
+                (EvidenceBody::ShardDurable { .. }, Entity::Rank { job, generation, .. }) => (job, *generation),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(Self {
+            job: job.clone(),
+            generation,
+            steps: state.jobs().get(job)?.checkpoints.open_steps(generation),
+        })
+    }
+
+    /// Reports those that gave way to the nodes of the job.
+    pub(crate) fn report(self, state: &DecisionState, roster: &mut SessionTable) {
+        let Some(job) = state.jobs().get(&self.job) else { return };
+        for step in self.steps {
+            let Some(reason) = job.checkpoints.gave_way(self.generation, step) else {
+                continue;
             };
-            roster.send(node, Kind::Void(report));
+            send(job, self.generation, step, reason, roster);
         }
+    }
+}
+
+/// Reports a void attempt to the nodes of its job.
+fn send(job: &Job, generation: Generation, step: Step, reason: &str, roster: &mut SessionTable) {
+    for node in job.nodes() {
+        let report = v1::CheckpointVoid {
+            job: job.spec.id.to_string(),
+            generation: generation.0,
+            step: step.0,
+            reason: reason.to_owned(),
+        };
+        roster.send(node, Kind::Void(report));
     }
 }
 

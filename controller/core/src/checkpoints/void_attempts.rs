@@ -7,6 +7,9 @@ use rankguard_model::{Generation, LaterAttempts, Rank, Step};
 
 use super::JobCheckpoints;
 
+/// Reason of an attempt that gave way to later ones.
+const GAVE_WAY: &str = "the reports of all its shards did not reach the controller before those of later steps";
+
 impl JobCheckpoints {
     /// Counts attempts as void that lack the shard of a rank with a durable shard of a later step: a rank saves its
     /// steps in order. Such an attempt is committed all the same if the shard arrives after all. Attempts of `before`
@@ -14,8 +17,7 @@ impl JobCheckpoints {
     pub fn count_passed_attempts(&mut self, generation: Generation, before: &[Step]) {
         let steps = self.open_steps(generation);
         for gone in before.iter().filter(|step| !steps.contains(step)) {
-            let reason = "the reports of all its shards did not reach the controller before those of later steps";
-            self.count_passed(generation, *gone, reason);
+            self.count_passed(generation, *gone, GAVE_WAY);
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
         let mut newest: BTreeMap<Rank, Step> = BTreeMap::new();
@@ -55,6 +57,20 @@ impl JobCheckpoints {
     /// Returns true if a failure of the attempt was reported.
     pub fn is_void(&self, generation: Generation, step: Step) -> bool {
         self.attempts.is_void(generation, step)
+    }
+
+    /// Returns the reason of an attempt that gave way to later ones without a reported failure; `None` for others, and while
+    /// its shards may still arrive.
+    pub fn gave_way(&self, generation: Generation, step: Step) -> Option<&'static str> {
+        let is_tracked = || self.attempts.images(generation, step).is_some();
+        let is_committed = || self.has(generation, step) || self.is_committing(generation, step);
+        let is_passed = self.passed.contains(&(generation, step)) && !self.is_void(generation, step);
+        (is_passed && !is_tracked() && !is_committed()).then_some(GAVE_WAY)
+    }
+
+    fn is_committing(&self, generation: Generation, step: Step) -> bool {
+        let being = self.committing.as_ref();
+        being.is_some_and(|being| (being.generation, being.step) == (generation, step))
     }
 
     /// Counts an attempt as void that may be committed all the same, and remembers it, so that a failure that is reported
@@ -115,6 +131,11 @@ mod tests {
         assert_eq!((all.counts.void, all.counts.committed), (24, 0));
         let newest = all.counts.newest_void.clone().expect("counted");
         assert_eq!(newest.reason, "rank 1 saved step 25 without step 24");
+        // Those that are no longer tracked are final; the shards of the others may still arrive.
+        assert_eq!(all.gave_way(ONE, Step(1)), Some(GAVE_WAY));
+        assert_eq!(all.gave_way(ONE, Step(24)), None);
+        all.failed(ONE, Step(1), "no space");
+        assert_eq!(all.gave_way(ONE, Step(1)), None, "a failure was reported");
 
         // The reports of one agent may all arrive before those of another.
         let mut late = JobCheckpoints::default();
