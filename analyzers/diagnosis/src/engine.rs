@@ -19,8 +19,8 @@ use rankguard_model::{ClassId, Entity, NodeId, Role};
 
 use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
-pub use host::USUAL_RANK_FIELD;
 use candidate_map::{CandidateMap, MachineRef};
+pub use host::USUAL_RANK_FIELD;
 use node_signals::NodeSignals;
 
 /// Family of failures, one for each engine; every marked sign belongs to exactly one.

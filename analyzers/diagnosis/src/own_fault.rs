@@ -125,7 +125,10 @@ pub(crate) fn is_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidate, in
 /// Returns true if two nodes report the loss of links that share no switch.
 fn is_other_link(first: &Signal, sign: &Signal) -> bool {
     let is_lost = |sign: &Signal| {
-        sign.is_root_mark() && sign.class().is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN)
+        sign.is_root_mark()
+            && sign
+                .class()
+                .is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN)
     };
     let is_same_kind = first.synthetic == sign.synthetic && first.node() != sign.node();
     is_same_kind && is_lost(first) && is_lost(sign) && are_links_of_other_media(first, sign)

@@ -32,6 +32,9 @@ const CODE: [&str; 19] = [
     classes::UNCAUGHT_EXCEPTION,
 ];
 
+/// Layer of a verdict on a signal of an unknown sender.
+const UNKNOWN_LAYER: &str = "unknown";
+
 /// Classes in which ranks report that they did not find each other.
 const MEETING: [&str; 5] = [
     classes::CONNECTION_REFUSED,
@@ -116,6 +119,10 @@ pub(super) fn of<'s>(
     said: impl Iterator<Item = &'s str> + Clone,
 ) -> Option<(&'static str, String)> {
     let class = candidate.class.as_str();
+    if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends && !scene.is_of_logs() {
+        let why = "Nothing shows who sent the signal, so it belongs to no known layer.".to_owned();
+        return Some((UNKNOWN_LAYER, why));
+    }
     let code = CODE.contains(&class);
     let asserted = || said.clone().any(|text| text.contains("INTERNAL ASSERT FAILED"));
     if (code || class == classes::RENDEZVOUS_FAILURE) && asserted() {
