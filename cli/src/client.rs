@@ -337,7 +337,7 @@ impl From<ClientError> for CliError {
             ClientError::Refused(status) if status.message() == rankguard_identity::REQUIRES_TLS => {
                 "set the identity.* settings or the --identity-* flags to the certificate of an operator; `rankguard identity issue` creates one"
             }
-            ClientError::Refused(_) => "`rankguard status` shows nodes and jobs",
+            ClientError::Refused(_) => "`rankguard status --all` shows nodes and jobs, `rankguard cases` shows cases",
             ClientError::Answer { .. } => "use the same version of `rankguard` and the controller",
         };
         let what = problem.to_string();

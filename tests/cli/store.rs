@@ -153,7 +153,7 @@ fn show_gives_run_attempt_and_state_as_ls_does() {
         assert_eq!((&shown["run"], &shown["state"]), (&RUN.into(), &state.into()));
         assert_eq!(shown["attempt"], 1, "generation 2 is of the first attempt");
         assert_eq!(shown["superseded_by"].as_u64(), superseded_by);
-        let line = format!("run {RUN}, attempt of generation 1; {state}");
+        let line = format!("run {RUN}, attempt that began at generation 1; {state}");
         rankguard(&words).expect(0).says(&[&line]);
         let explained = rankguard(&["checkpoint", "explain", step, "--dir", &path]).expect(0);
         let is_named = explained

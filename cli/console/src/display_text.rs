@@ -3,8 +3,8 @@
 use serde::{Serialize, Serializer};
 
 use rankguard_model::{
-    Case, CaseState, JobState, JournalGap, NodeState, NodeView, Role, Severity, TorchrunMemberState, TorchrunState,
-    TorchrunView,
+    Case, CaseState, JobState, JobView, JournalGap, NodeState, NodeView, Role, Severity, TorchrunMemberState,
+    TorchrunState, TorchrunView,
 };
 
 pub fn job_state(state: JobState) -> &'static str {
@@ -142,6 +142,16 @@ pub fn journal_gap(gap: &JournalGap) -> String {
         "the history has a gap: {} (found at {}); what happened in it is in no case, job, report or cordon",
         gap.what, gap.found_at
     )
+}
+
+/// Returns true if the journal lacks entries of the time of a job, so that its counts are lower limits. A job that ended
+/// before the gap was found had ended before the copy was made.
+pub fn has_gap(job: &JobView, gaps: &[JournalGap]) -> bool {
+    let is_of_job = |gap: &JournalGap| {
+        let ended_after = job.ended_at.is_none_or(|ended| ended >= gap.found_at);
+        job.submitted_at < gap.found_at && ended_after
+    };
+    gaps.iter().any(is_of_job)
 }
 
 /// Formats a number with its noun: `1 rank`, `3 ranks`, `2 indexes`, `2 copies`.

@@ -239,6 +239,25 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_a_job_with_a_gap_in_its_history_are_lower_limits() {
+        let (mut status, cases) = sample::cluster();
+        let page = |status: &StatusView| first_page(&ReportInput::new("Gap", status.clone(), cases.clone(), None));
+        assert!(!page(&status).contains("checkpoints committed: at least"));
+        let node = status.nodes[0].node.clone();
+        let mut gap = |found_at| {
+            let what = "the journal was restored from a copy".to_owned();
+            let node = node.clone();
+            status.journal_gaps = vec![rankguard_model::JournalGap { found_at, node, what }];
+            page(&status)
+        };
+        assert!(
+            !gap(rankguard_model::Timestamp(0)).contains("checkpoints committed: at least"),
+            "before the job"
+        );
+        assert!(gap(sample::at(1_000)).contains("checkpoints committed: at least"));
+    }
+
+    #[test]
     fn both_files_are_written_whole_and_nothing_else_is_left() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         write(&input(), folder.path()).expect("written");

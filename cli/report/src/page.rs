@@ -181,10 +181,15 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     if let Some(reason) = &job.reason {
         let _ = write!(html, "<p>{}</p>", escape(reason));
     }
-    let steps = display_text::or_dash(job.step);
+    let steps = display_text::or_dash(job.current_step());
+    let least = if display_text::has_gap(job, &status.journal_gaps) {
+        "at least "
+    } else {
+        ""
+    };
     let _ = write!(
         html,
-        "<p class=\"quiet\">steps: {steps}, checkpoints committed: {}, generation {}; asked for {} with {} each</p>",
+        "<p class=\"quiet\">steps: {steps}, checkpoints committed: {least}{}, generation {}; asked for {} with {} each</p>",
         job.checkpoint_counts.committed,
         job.generation,
         nodes_text(job.spec.nodes),
@@ -192,6 +197,9 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     );
     match timeline::figure(job, &of_job, status) {
         Some(figure) => html.push_str(&figure),
+        None if matches!(job.state, JobState::Finished | JobState::Stopped) && job.spans.is_empty() => {
+            html.push_str("<p>No rank of it ever ran.</p>");
+        }
         None if matches!(job.state, JobState::Finished | JobState::Stopped) => {
             html.push_str("<p>None of its ranks ran for long enough to be shown.</p>");
         }

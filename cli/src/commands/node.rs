@@ -87,7 +87,7 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             block_on(each(&nodes, async |node| {
                 client.cordon(node, &reason).await?;
                 out::note(&format!(
-                    "cordoned {node}; running ranks of jobs go on, and a torchrun there becomes a spare"
+                    "cordoned {node}; running ranks of jobs go on, and a torchrun there, if any, becomes a spare"
                 ));
                 Ok(())
             }))?

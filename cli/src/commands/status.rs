@@ -193,6 +193,7 @@ fn print(args: &StatusArgs, mut status: StatusView) {
     }
     print_parts(args, &status);
     note_journal_gaps(&status);
+    note_incomplete_counts(args, &status);
     note_receivers(&status);
     if hidden.jobs > 0 && matches!(args.what, StatusPart::All | StatusPart::Jobs) {
         out::note(&format!(
@@ -216,6 +217,20 @@ pub(super) fn note_journal_gaps(status: &StatusView) {
     let is_recent = |gap: &&JournalGap| status.at.0.saturating_sub(gap.found_at.0) < GAP_NOTED;
     for gap in status.journal_gaps.iter().filter(is_recent) {
         out::note(&format!("warning: {}", display_text::journal_gap(gap)));
+    }
+}
+
+/// Prints a note for each job with checkpoint counts that lack what is missing from the journal.
+fn note_incomplete_counts(args: &StatusArgs, status: &StatusView) {
+    if !matches!(args.what, StatusPart::All | StatusPart::Jobs) {
+        return;
+    }
+    let counted = status.jobs.iter().filter(|job| job.spec.checkpoint.is_some());
+    for job in counted.filter(|job| display_text::has_gap(job, &status.journal_gaps)) {
+        out::note(&format!(
+            "warning: job {}: at least {} committed and {} failed: checkpoints of the gap of the history are not counted",
+            job.spec.id, job.checkpoint_counts.committed, job.checkpoint_counts.void
+        ));
     }
 }
 

@@ -180,12 +180,31 @@ impl SampleCluster {
 
     /// Reports a GPU that has fallen off the bus, with the line of its driver.
     pub(crate) fn report_gpu(&mut self, node: &str, address: &str, text: String) {
+        let device = Device {
+            kind: DeviceKind::Gpu,
+            address: address.to_owned(),
+        };
+        self.report_device(node, device, text, ("gpu-fallen-off-bus", Role::Root, "xid-79"));
+    }
+
+    /// Reports that a link is up, which is no sign of a failure.
+    pub(crate) fn report_link_up(&mut self, node: &str, address: &str) {
+        let device = Device {
+            kind: DeviceKind::Nic,
+            address: address.to_owned(),
+        };
+        let text = format!("infiniband {address}: Port: 1 Link ACTIVE");
+        self.report_device(node, device, text, ("none", Role::Noise, "nic-link-up"));
+    }
+
+    fn report_device(&mut self, node: &str, device: Device, text: String, mark: (&str, Role, &'static str)) {
         self.sequence += 1;
+        let (class, role, signature) = mark;
         let mark = Classification {
-            class: "gpu-fallen-off-bus".into(),
-            role: Role::Root,
+            class: class.into(),
+            role,
             confidence: 0.9,
-            signature: "xid-79".into(),
+            signature: signature.into(),
             fields: FieldValues::new(),
         };
         let evidence = Evidence {
@@ -197,10 +216,7 @@ impl SampleCluster {
             source: EvidenceSource::KernelLog,
             entity: Entity::Device {
                 node: node.into(),
-                device: Device {
-                    kind: DeviceKind::Gpu,
-                    address: address.to_owned(),
-                },
+                device,
             },
             body: EvidenceBody::Line {
                 text,

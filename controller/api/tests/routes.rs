@@ -266,6 +266,56 @@ fn failures_are_counted_by_class_place_and_published_category() {
 }
 
 #[test]
+fn a_node_is_draining_while_ranks_are_there_and_drained_after_that() {
+    let mut cluster = SampleCluster::new(6, 0);
+    for number in 0..6 {
+        cluster.apply(Event::NodeDrained {
+            node: node_name(number).into(),
+            reason: "upgrade".to_owned(),
+        });
+    }
+    let (service, _feed, _) = cluster.service();
+    block_on(async {
+        let nodes = all_pages(&service, "/api/v1/nodes", 100).await;
+        let health = all_pages(&service, "/api/v1/health/nodes", 100).await;
+        let mut classes = BTreeSet::new();
+        for (node, health) in nodes.iter().zip(&health).filter(|(node, _)| node["state"] == "cordoned") {
+            let expected = if node["job"].is_null() { "drained" } else { "draining" };
+            assert_eq!(health["reason_class"], expected, "{node}");
+            assert!(
+                node["reason"].as_str().is_some_and(|reason| reason.contains(expected)),
+                "{node}"
+            );
+            classes.insert(expected);
+        }
+        assert_eq!(classes.len(), 2, "{nodes:?}");
+    });
+}
+
+#[test]
+fn a_device_that_a_case_mentions_as_noise_has_no_case() {
+    let mut cluster = SampleCluster::new(4, 0);
+    let node = node_name(0);
+    cluster.report_link_up(&node, "mlx5_0");
+    cluster.report_gpu(&node, "0000:9b:00", "NVRM: Xid 79".to_owned());
+    cluster.settle();
+    let mentions = |case: &rankguard_model::Case| case.findings.iter().any(|finding| finding.text.contains("mlx5_0"));
+    assert!(
+        cluster.state.cases().values().any(mentions),
+        "the link is in the evidence"
+    );
+    let (service, _feed, _) = cluster.service();
+    block_on(async {
+        let found = get(&service, &format!("/api/v1/nodes/{node}")).await.json();
+        assert_eq!(
+            names(found["devices"].as_array().expect("a list"), "kind"),
+            ["gpu"],
+            "{found}"
+        );
+    });
+}
+
+#[test]
 fn checkpoints_that_retention_lets_go_are_marked() {
     let mut cluster = SampleCluster::new(4, 0);
     cluster.resume("saves", 2, &[10, 20, 30]);

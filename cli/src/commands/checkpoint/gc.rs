@@ -114,7 +114,11 @@ fn check_ended(job: &JobId, dir: &Path, status: Option<&StatusView>) -> Result<(
     let mut running = jobs.filter(|view| !matches!(view.state, JobState::Finished | JobState::Stopped));
     let place = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let is_here = |view: &JobView| {
-        let store = view.spec.checkpoint.as_ref().map(|policy| place(Path::new(&policy.store)));
+        let store = view
+            .spec
+            .checkpoint
+            .as_ref()
+            .map(|policy| place(Path::new(&policy.store)));
         store.is_some_and(|store| store == place(dir))
     };
     let is_same = |view: &&JobView| view.spec.id == *job && is_here(view);
@@ -318,8 +322,12 @@ fn rows_of(
         ("torn", INCOMPLETE)
     };
     let incomplete = plan.incomplete.iter().map(|id| row(*id, outcome, why.to_owned()));
-    let rows: Result<Vec<GcRow>, StoreError> =
-        retained.chain(leased).chain(removable).chain(torn).chain(incomplete).collect();
+    let rows: Result<Vec<GcRow>, StoreError> = retained
+        .chain(leased)
+        .chain(removable)
+        .chain(torn)
+        .chain(incomplete)
+        .collect();
     let mut rows = rows?;
     rows.sort_by_key(|row| (row.step, row.generation));
     Ok(rows)
@@ -459,17 +467,28 @@ mod tests {
         let collect_torn = |torn: bool, dry_run: bool| {
             let extent = GcExtent { torn, dry_run };
             let candidates = all(&store, &job).expect("readable");
-            collect(&store, &job, &rules, &candidates, extent).expect("readable").rows
+            collect(&store, &job, &rules, &candidates, extent)
+                .expect("readable")
+                .rows
         };
         let retained = (10, "retained", "one of the newest");
         for dry_run in [true, false] {
             let rows = collect_torn(false, dry_run);
-            assert_eq!(outcomes(&rows), [retained, (20, "torn", INCOMPLETE), (30, "torn", INCOMPLETE)]);
+            assert_eq!(
+                outcomes(&rows),
+                [retained, (20, "torn", INCOMPLETE), (30, "torn", INCOMPLETE)]
+            );
         }
         let rows = collect_torn(true, true);
-        assert_eq!(outcomes(&rows), [retained, (20, "removable", ENDED), (30, "removable", ENDED)]);
+        assert_eq!(
+            outcomes(&rows),
+            [retained, (20, "removable", ENDED), (30, "removable", ENDED)]
+        );
         let rows = collect_torn(true, false);
-        assert_eq!(outcomes(&rows), [retained, (20, "removed", ENDED), (30, "removed", ENDED)]);
+        assert_eq!(
+            outcomes(&rows),
+            [retained, (20, "removed", ENDED), (30, "removed", ENDED)]
+        );
         assert_eq!(outcomes(&collect_torn(false, true)), [retained]);
     }
 

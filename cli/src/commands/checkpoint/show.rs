@@ -80,9 +80,9 @@ impl InRun {
             .run
             .as_ref()
             .map_or("no run".to_owned(), |run| format!("run {run}"));
-        let attempt = self
-            .attempt
-            .map_or(String::new(), |first| format!(", attempt of generation {first}"));
+        let attempt = self.attempt.map_or(String::new(), |first| {
+            format!(", attempt that began at generation {first}")
+        });
         let state = match self.superseded_by {
             Some(first) => format!("superseded: an attempt from an earlier step began at generation {first}"),
             None => self.state.to_owned(),

@@ -221,7 +221,9 @@ impl CheckpointDocument {
 
 fn longest_stall(checkpoint: &CheckpointView) -> Option<f64> {
     let stalls = checkpoint.stall_ms.iter().map(|(_, stall)| *stall);
-    stalls.filter(|stall| stall.is_finite()).reduce(f64::max)
+    let longest = stalls.filter(|stall| stall.is_finite()).reduce(f64::max);
+    // Microseconds: the digits beyond are of the conversion.
+    longest.map(|stall| (stall * 1e3).round() / 1e3)
 }
 
 impl ProgressDocument {

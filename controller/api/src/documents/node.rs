@@ -104,8 +104,8 @@ pub(crate) struct NodeHealth {
     node: String,
     /// True if new ranks may be placed on the node.
     is_schedulable: bool,
-    /// Class of the reason: `lost`, `session-ended`, `not-joined`, `cordoned`, `draining`, `fencing`,
-    /// `under-examination` or `unrecorded-ranks`; null for a node that takes ranks.
+    /// Class of the reason: `lost`, `session-ended`, `not-joined`, `cordoned`, `draining` (ranks are
+    /// still there), `drained`, `fencing`, `under-examination` or `unrecorded-ranks`; null for a node that takes ranks.
     reason_class: Option<String>,
     /// Time since which the reason holds, if it is recorded.
     since: Option<UtcTime>,
@@ -132,7 +132,7 @@ impl NodeDocument {
             since: UtcTime(cordon.since),
             reason: cordon.reason.clone(),
             case: cordon.case.map(|case| case.0),
-            is_draining: cordon.drains,
+            is_draining: cordon.drains && has_ranks(node, view.job.is_some()),
         });
         let conditions = node.conditions.iter().map(|condition| ConditionDocument {
             since: UtcTime(condition.since),
@@ -163,8 +163,9 @@ impl NodeDocument {
 }
 
 impl NodeHealth {
-    pub(crate) fn of(name: &str, node: &Node) -> Self {
-        let reason = health_reason(node);
+    /// Returns the health of a node; `has_job` is true if a job has ranks there.
+    pub(crate) fn of(name: &str, node: &Node, has_job: bool) -> Self {
+        let reason = health_reason(node, has_job);
         Self {
             node: name.to_owned(),
             is_schedulable: reason.is_none(),
@@ -174,8 +175,13 @@ impl NodeHealth {
     }
 }
 
+/// Returns true if a job has ranks on a node, or the end of old ones there is not confirmed.
+fn has_ranks(node: &Node, has_job: bool) -> bool {
+    has_job || !node.fences.is_empty()
+}
+
 /// Returns the class and the start of the reason why a node takes no ranks; `None` if it does.
-fn health_reason(node: &Node) -> Option<(&'static str, Option<Timestamp>)> {
+fn health_reason(node: &Node, has_job: bool) -> Option<(&'static str, Option<Timestamp>)> {
     if node.is_usable() {
         return None;
     }
@@ -188,7 +194,12 @@ fn health_reason(node: &Node) -> Option<(&'static str, Option<Timestamp>)> {
     } else if let Some(since) = node.session_ended {
         ("session-ended", Some(since))
     } else if let Some(cordon) = cordon {
-        (if cordon.drains { "draining" } else { "cordoned" }, Some(cordon.since))
+        let class = match (cordon.drains, has_ranks(node, has_job)) {
+            (false, _) => "cordoned",
+            (true, true) => "draining",
+            (true, false) => "drained",
+        };
+        (class, Some(cordon.since))
     } else if fenced.is_some() {
         ("fencing", fenced)
     } else if node.foreign.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::{DecisionState, Node};
-use rankguard_model::{Entity, NodeId};
+use rankguard_model::{Entity, NodeId, Role};
 
 use super::{StateRequest, json};
 use crate::documents::{NodeDevice, NodeDocument, NodeHealth, NodeSummary, Page, word};
@@ -52,7 +52,10 @@ pub(super) fn health(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
         items: page
             .items
             .into_iter()
-            .map(|(name, node)| NodeHealth::of(name.as_str(), node))
+            .map(|(name, node)| {
+                let has_job = || state.node_view(name).is_some_and(|view| view.job.is_some());
+                NodeHealth::of(name.as_str(), node, node.cordon.is_some() && has_job())
+            })
             .collect(),
         next: page.next,
     })
@@ -62,7 +65,9 @@ pub(super) fn health(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
 fn devices(state: &DecisionState, node: &NodeId) -> Vec<NodeDevice> {
     let mut devices: BTreeMap<(String, String), NodeDevice> = BTreeMap::new();
     for case in state.cases().values().rev() {
-        let entities = case.findings.iter().map(|finding| &finding.entity);
+        // Noise is no sign of a failure of its device.
+        let findings = case.findings.iter().filter(|finding| finding.role != Role::Noise);
+        let entities = findings.map(|finding| &finding.entity);
         for entity in entities.chain([&case.verdict.blamed]) {
             let Entity::Device { node: of, device } = entity else {
                 continue;
