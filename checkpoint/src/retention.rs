@@ -94,7 +94,11 @@ pub fn plan(
         // Checkpoints that a rollback superseded are removed only once it has a commit of its own.
         let replaced = attempts.superseded_by(*id).map(|first| newest.generation >= first);
         let is_fenced = Some(id.generation) < fence;
-        let overtaken = replaced.unwrap_or(if *committed { id < oldest } else { id < newest || is_fenced });
+        let overtaken = replaced.unwrap_or(if *committed {
+            id < oldest
+        } else {
+            id < newest || is_fenced
+        });
         let goes = overtaken && (replaced.is_some() || !pinned.contains(id));
         if *committed && goes && replaced.is_some() {
             plan.superseded.push(*id);

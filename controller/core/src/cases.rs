@@ -6,8 +6,7 @@ use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, Sepa
 use rankguard_faults::classes;
 use rankguard_model::{
     Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Classification, Entity,
-    Evidence, EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, Role, Severity, SharedValue,
-    Timestamp, Verdict,
+    Evidence, EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, Role, Severity, SharedValue, Timestamp, Verdict,
 };
 
 use serde::{Deserialize, Serialize};

@@ -750,7 +750,11 @@ fn a_drilled_link_keeps_its_case_open_and_its_node_in_use() {
     assert_eq!(reason_of(&cluster, 1), "");
     drilled_link(&mut cluster, true);
     assert_eq!(only_case(&cluster).state, CaseState::Closed);
-    assert!(outcome(&cluster).contains("the link was up again"), "{}", outcome(&cluster));
+    assert!(
+        outcome(&cluster).contains("the link was up again"),
+        "{}",
+        outcome(&cluster)
+    );
 }
 
 #[test]

@@ -738,3 +738,27 @@ fn attempts_of_a_stopped_job_are_dead_and_those_of_a_running_one_are_not() {
     assert!(has(&cluster, 60));
     assert!(!has(&cluster, 50), "it is committed");
 }
+
+#[test]
+fn the_step_of_a_restarted_job_is_that_of_its_generation() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    cluster.progress(0, 64);
+    cluster.kill(1);
+    cluster.progress(0, 51);
+    let summary = cluster.state.job_summaries(cluster.now).remove(0);
+    assert_eq!((summary.step, summary.furthest_step), (Some(Step(51)), Some(Step(64))));
+    let view = cluster.state.status(cluster.now).jobs.remove(0);
+    assert_eq!(view.current_step(), summary.step);
+}
+
+#[test]
+fn a_kill_by_an_unknown_sender_is_of_no_known_layer() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.kill(1);
+    let verdict = &cluster.cases()[0].verdict;
+    assert_eq!(
+        (verdict.class.as_str(), verdict.layer.as_str()),
+        ("killed-by-signal", "unknown")
+    );
+}

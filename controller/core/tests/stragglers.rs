@@ -45,12 +45,20 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
         rank: Rank(5),
         node: node(2),
     };
-    assert_eq!(case.verdict.blamed, slow, "rank 4 of the same node is as fast as the others");
+    assert_eq!(
+        case.verdict.blamed, slow,
+        "rank 4 of the same node is as fast as the others"
+    );
     let told = "rank 5 on node-2 takes 140.0 ms a step and the others 100.0 ms: 40 % more; rank 4 on the same node is as \
                 fast as the others";
     assert_eq!(case.findings[0].text, told);
     let texts: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
-    assert!(texts.iter().any(|text| text.ends_with("it shows what is slow, not the reason.")), "{texts:?}");
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.ends_with("it shows what is slow, not the reason.")),
+        "{texts:?}"
+    );
     assert!(!case.is_synthetic());
     assert_eq!(cluster.generation(), generation);
     let job = cluster.state.jobs().values().next().expect("there is one");

@@ -12,7 +12,9 @@ impl DecisionContext<'_> {
     pub(super) fn rank_restored(&mut self, name: &JobId, rank: Rank, from: RestoreBytes) {
         let before = self.restore_text(name);
         let renews_reports = self.state.renews_restore_reports();
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         job.activity.restore_wait.take_if(|wait| wait.rank == rank);
         let all = &mut job.restored;
         all.arena = all.arena.saturating_add(from.arena);
@@ -27,7 +29,9 @@ impl DecisionContext<'_> {
         let case = job.restore_report.case.filter(|_| !was_complete);
         let after = self.restore_text(name);
         let case = case.and_then(|id| self.state.cases.get_mut(id));
-        let (Some(case), Some(text)) = (case, after) else { return };
+        let (Some(case), Some(text)) = (case, after) else {
+            return;
+        };
         let entries = &mut case.actions;
         match entries.iter_mut().find(|entry| Some(&entry.text) == before.as_ref()) {
             Some(entry) => entry.text = text,

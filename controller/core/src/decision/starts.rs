@@ -163,9 +163,6 @@ impl DecisionContext<'_> {
         let mut tried = job.starts.lacking().clone();
         tried.insert(node.clone());
         let has_room = self.has_room_without(name, job, &tried);
-        if !has_room && !is_compared && !is_repeated {
-            return None;
-        }
         let headline = &concluded.headline;
         let (what, comparison) = if is_compared {
             (format!("it lacks on {node}"), "other nodes have it".to_owned())
@@ -185,6 +182,9 @@ impl DecisionContext<'_> {
                 tried.len(),
                 names(&tried)
             )));
+        }
+        if !has_room && !is_compared && !is_repeated {
+            return None;
         }
         if !has_room {
             return Some(RecoveryDecision::Stop(format!(

@@ -232,6 +232,9 @@ impl DecisionState {
         if node.cordon.is_some() {
             return format!("{name} is cordoned");
         }
+        if node.info.slots < slots {
+            return format!("{name} has fewer than {}", count(slots, "slot"));
+        }
         if let Some(user) = user {
             return format!("{name} has job {}", user.spec.id);
         }
@@ -252,9 +255,6 @@ impl DecisionState {
         }
         if let Some(link) = self.blamed_link(name, node).filter(|_| self.plans_by_cost()) {
             return format!("the link of {link} is down and has ended ranks");
-        }
-        if node.info.slots < slots {
-            return format!("{name} has fewer than {}", count(slots, "slot"));
         }
         if node.state() == NodeState::Fencing {
             return format!("the end of old ranks on {name} is not confirmed");
