@@ -280,7 +280,7 @@ fn gc_reads_what_it_retains_before_it_removes_anything() {
     let gc = ["checkpoint", "gc", "--dir", &path, "--keep", "1"];
     let dry = [&gc[..], &["--dry-run"]].concat();
     rankguard(&dry).expect(0).says(&[
-        "1 of 2 would be removed",
+        "1 of 3 would be removed",
         "every byte of the newest checkpoint to retain was read and is as committed",
     ]);
     let shard = dir.path().join("demo/000000000020-g1/rank-00001.shard");

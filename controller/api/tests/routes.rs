@@ -279,7 +279,11 @@ fn a_node_is_draining_while_ranks_are_there_and_drained_after_that() {
         let nodes = all_pages(&service, "/api/v1/nodes", 100).await;
         let health = all_pages(&service, "/api/v1/health/nodes", 100).await;
         let mut classes = BTreeSet::new();
-        for (node, health) in nodes.iter().zip(&health).filter(|(node, _)| node["state"] == "cordoned") {
+        for (node, health) in nodes
+            .iter()
+            .zip(&health)
+            .filter(|(node, _)| node["state"] == "cordoned")
+        {
             let expected = if node["job"].is_null() { "drained" } else { "draining" };
             assert_eq!(health["reason_class"], expected, "{node}");
             assert!(

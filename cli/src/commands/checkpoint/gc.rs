@@ -493,6 +493,31 @@ mod tests {
     }
 
     #[test]
+    fn incomplete_checkpoints_of_a_job_that_runs_in_the_store_are_left() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (mut status, _) = rankguard_report::sample::cluster();
+        let view = status.jobs.iter_mut().find(|view| view.spec.checkpoint.is_some());
+        let view = view.expect("a job with checkpoints");
+        view.state = JobState::Running;
+        view.spec.checkpoint.as_mut().expect("checkpoints").store = dir.path().display().to_string();
+        let job = view.spec.id.clone();
+        let refusal = check_ended(&job, dir.path(), Some(&status)).expect_err("it runs");
+        assert!(
+            refusal.lines().contains("has not ended (running)"),
+            "{}",
+            refusal.lines()
+        );
+        let other = tempfile::tempdir().expect("a temporary directory");
+        assert!(
+            check_ended(&job, other.path(), Some(&status)).is_ok(),
+            "it runs elsewhere"
+        );
+        status.jobs.iter_mut().for_each(|view| view.state = JobState::Stopped);
+        assert!(check_ended(&job, dir.path(), Some(&status)).is_ok());
+        assert!(check_ended(&job, dir.path(), None).is_ok());
+    }
+
+    #[test]
     fn wrong_bytes_do_not_take_the_place_of_the_only_usable_checkpoint() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let store = Store::open(dir.path()).expect("a store");
