@@ -6,8 +6,8 @@ use rankguard_diagnosis::{
 };
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues,
-    Generation, JobId, NodeId, ProcessExit, Rank, Role, Sequence, Step, Timestamp,
+    CaseFinding, Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
+    FieldValues, Generation, JobId, NodeId, ProcessExit, Rank, Role, Sequence, Step, Timestamp,
 };
 
 /// Three nodes with two ranks each, generation 1, and everything that was reported so far.
@@ -284,4 +284,41 @@ pub(crate) fn oom_kills(world: &mut World, ms: i64, rank: u32) {
     let text = format!("Out of memory: Killed process {pid} (python)");
     world.kernel(ms, on_node(rank / 2 + 1), &text, kill);
     world.exits(ms + 5, rank, ProcessExit::Signal(9));
+}
+
+/// Returns the class of a case.
+pub(crate) fn class(case: &ConcludedDraft) -> &str {
+    case.verdict.class.as_str()
+}
+
+/// Returns the finding of a case about an entity.
+pub(crate) fn role_of<'c>(case: &'c ConcludedDraft, entity: &Entity) -> &'c CaseFinding {
+    case.findings.iter().find(|finding| finding.entity == *entity).unwrap()
+}
+
+/// Returns the reasoning of a case as one text.
+pub(crate) fn reasons(case: &ConcludedDraft) -> String {
+    let texts = case.reasoning.iter().map(|reason| reason.text.as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the classification of a lost GPU.
+pub(crate) fn off_the_bus() -> Classification {
+    mark("gpu-fallen-off-bus", Role::Root, 0.97)
+}
+
+/// Returns another GPU of a node.
+pub(crate) fn second_gpu(on: u32) -> Entity {
+    Entity::Device {
+        node: node(on),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:dd:00".to_owned(),
+        },
+    }
+}
+
+/// Returns the classification of a missing key.
+pub(crate) fn key_error() -> Classification {
+    mark("key-error", Role::Root, 0.9)
 }
