@@ -52,9 +52,11 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     if has_several_crashes(scene) {
         return None;
     }
+    // Older rules read the rank from the command that a launcher quotes, which is the one that it started last.
+    let quoted = |sign: &Signal| local_rank_of(&sign.text).filter(|_| !scene.has_fault_ends);
     let reports: Vec<(usize, &Signal)> = scene
         .marks()
-        .filter(|(_, sign)| tells_of_a_child(sign) || local_rank_of(&sign.text).is_some())
+        .filter(|(_, sign)| tells_of_a_child(sign) || quoted(sign).is_some())
         .collect();
     let program = known.is_program();
     // A message of several ranks about themselves concerns no single rank.
@@ -70,7 +72,7 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     }
     // A race has one loser; for most other mistakes of a program, any process may be the reported one.
     let one = happens_to_one(class, known);
-    // A child that failed without a reason is one process, of which DeepSpeed's launcher quotes the command.
+    // A child that failed without a reason is one process.
     let is_child = scene.is_of_logs() && class == classes::LAUNCHER_CHILD_FAILED;
     let shared = program && !one && !is_child && winner.class.as_str() != classes::RACE_ON_SHARED_FILESYSTEM;
     let spawned = |sign: &Signal| sign.is_signed("spawned-process-failed");
@@ -86,9 +88,7 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
         .collect();
     let number = |sign: &Signal, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
     let rank = |sign: &Signal| {
-        let quoted = local_rank_of(&sign.text);
-        let local = number(sign, "local_rank").or(quoted).filter(|_| one);
-        let local = local.or(quoted.filter(|_| is_child));
+        let local = number(sign, "local_rank").or_else(|| quoted(sign)).filter(|_| one);
         let local = || of_local(scene, sign, local?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
     };
@@ -181,7 +181,7 @@ pub(crate) fn reporting_node(sign: &Signal) -> Option<&str> {
 pub fn unplaced_local_rank(sign: &Signal) -> Option<(u32, &str)> {
     let host = sign.field(HOST_FIELD).or_else(|| sign.field(LOG_NODE_FIELD))?;
     let field = || sign.field("local_rank")?.parse().ok();
-    let local = field().or_else(|| local_rank_of(&sign.text))?;
+    let local = field().or_else(|| reported_local_rank(&sign.text))?;
     Some((local, host))
 }
 
@@ -196,16 +196,30 @@ pub fn labelled_node(first: &Signal, layer: &str) -> Option<NodeId> {
     }
     let is_output = matches!(first.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
     let local = unplaced_local_rank(first);
-    let is_own = first.is_root_mark() || local.is_some();
+    // A launcher reports the ends of its own processes, whichever rank they have.
+    let is_own = first.is_root_mark() || local.is_some() || quotes_a_command(&first.text);
     let label = first.field(HOST_FIELD).filter(|_| is_own);
     let host = label.or(local.map(|(_, node)| node)).filter(|_| is_output);
     host.filter(|_| !ELSEWHERE.contains(&layer)).map(NodeId::from)
 }
 
-/// Parses the local rank from the command line that a launcher quotes when it reports the end of a process.
-fn local_rank_of(text: &str) -> Option<u32> {
+/// Parses the local rank in torchrun's report of a process that ended: `failed (exitcode: -9) local_rank: 2 (pid: 4242)`.
+fn reported_local_rank(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("failed (exitcode: ")?.1.split_once(") local_rank: ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Returns true if a launcher reports the end of a process and quotes a command.
+fn quotes_a_command(text: &str) -> bool {
     let ended = ["exits with return code", "died with <", "returned non-zero exit status"];
-    if !ended.iter().any(|words| text.contains(words)) {
+    ended.iter().any(|words| text.contains(words))
+}
+
+/// Parses the local rank from the command line that a launcher quotes when it reports the end of a process. The launchers of
+/// DeepSpeed and PyTorch quote the command that they started last (`launch.py`, `sigkill_handler`), so it is the rank of the
+/// process that ended only by chance.
+fn local_rank_of(text: &str) -> Option<u32> {
+    if !quotes_a_command(text) {
         return None;
     }
     let (_, rest) = text

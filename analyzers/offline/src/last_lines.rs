@@ -1,6 +1,7 @@
 //! Last lines of the log of a job: the time of its last work, and a failure that they state.
 //!
-//! A line of the highest level, and an exit status other than 0, state a failure whether or not a rule knows its class. A line of
+//! A line of the highest level, an exit status other than 0, and the abnormal end of a process state a failure whether or not a rule
+//! knows its class. A line of
 //! the level error about an operation that failed does so if no log shows work: programs that work report such errors too.
 
 use rankguard_faults::line::{self, LineClock, LogLevel, ParsedLine, YearHint};
@@ -10,6 +11,7 @@ use rankguard_model::{ClassId, Role, Severity, SharedValue, Timestamp};
 use crate::incident::ended_well;
 use crate::outcome::{RunEvent, RunResult};
 use crate::outcome_records::record;
+use crate::process_end::{announces_restart, states_process_end};
 use crate::progress::is_progress;
 use crate::stream::{PlacedObservation, ReadStream};
 use crate::verdicts::{ASSUMED_YEAR, DecidingLine, OfflineCase};
@@ -74,6 +76,7 @@ impl LastLines {
     pub(crate) fn read<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, last: u64, clock: &LineClock) -> Self {
         let mut found = Self::default();
         let mut number = last;
+        let mut is_restarted = false;
         for text in lines.rev() {
             let cleaned = line::clean(text);
             let parsed = line::parse(&cleaned, clock);
@@ -96,11 +99,13 @@ impl LastLines {
                 parsed.text.trim_start().starts_with("File \"") && parsed.text.trim_end().ends_with(", in <module>");
             let is_fatal = parsed.level == Some(LogLevel::Critical) || is_named_fatal(parsed.text);
             let stated = || StatedFailure::new(number, &cleaned, &parsed, clock);
-            if is_fatal || matches!(event, Some(RunEvent::Ended(RunResult::Failure, _))) {
+            let has_ended = || !is_restarted && states_process_end(parsed.text);
+            if is_fatal || matches!(event, Some(RunEvent::Ended(RunResult::Failure, _))) || has_ended() {
                 found.failure = Some(stated());
             } else if is_failed_operation(&parsed) {
                 found.failed_operation = Some(stated());
             }
+            is_restarted |= announces_restart(parsed.text);
             number = number.saturating_sub(1);
         }
         found

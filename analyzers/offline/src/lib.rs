@@ -33,6 +33,7 @@ mod outcome;
 mod outcome_records;
 mod overcome;
 mod pod_ends;
+mod process_end;
 mod process_hosts;
 mod progress;
 mod quotation;

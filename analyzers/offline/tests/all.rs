@@ -16,6 +16,7 @@ mod chains;
 mod choice;
 mod circumstances;
 mod independent;
+mod launcher_words;
 mod logger_records;
 mod machine_causes;
 mod named_hosts;

@@ -229,14 +229,6 @@ RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 180000
 }
 
 #[test]
-fn a_launcher_that_quotes_the_command_names_the_local_rank_of_a_crash() {
-    let text = "subprocess.CalledProcessError: Command '['python', '-u', 'train.py', '--local_rank=7']' died with <Signals.SIGSEGV: 11>.";
-    let told = alone(text);
-    assert_eq!(named(&told).0, "segfault");
-    assert_eq!(told.root_rank.map(|rank| rank.0), Some(7));
-}
-
-#[test]
 fn what_a_program_can_do_without_is_no_failure_once_it_worked_on() {
     let text = "ConnectionRefusedError: [Errno 111] Connection refused";
     assert_eq!(named(&alone(text)).0, "connection-refused");
