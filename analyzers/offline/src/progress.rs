@@ -21,9 +21,12 @@ pub(crate) fn labelled_rank(line: &str) -> Option<Rank> {
 
 /// Returns true for a bar that reached its end: `100%|####| 227/227 [...]`.
 pub(crate) fn is_completion(line: &str) -> bool {
-    let Some((_, rest)) = line.rsplit_once("100%|") else {
+    let Some((head, rest)) = line.rsplit_once("100%|") else {
         return false;
     };
+    if is_inner_bar(head) {
+        return false;
+    }
     let Some((done, total)) = rest
         .rsplit_once('|')
         .and_then(|(_, counts)| counts.trim().split_once('/'))
@@ -32,6 +35,29 @@ pub(crate) fn is_completion(line: &str) -> bool {
     };
     let total: String = total.chars().take_while(char::is_ascii_digit).collect();
     !total.is_empty() && done.trim() == total
+}
+
+/// Returns true for the description of a bar that is one of several in a run: that of one epoch, or of a validation.
+fn is_inner_bar(head: &str) -> bool {
+    // A terminal shows only what was drawn last.
+    let description = head
+        .rsplit(['\r', '|'])
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    let epoch = description
+        .strip_prefix("epoch")
+        .map(|rest| rest.trim_start_matches([' ', ':', '#', '[']));
+    let is_epoch = epoch.is_some_and(|rest| {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        // `Epoch 3/3` may be the last one.
+        digits > 0 && !rest[digits..].trim_start().starts_with('/')
+    });
+    is_epoch
+        || ["validati", "sanity check"]
+            .iter()
+            .any(|word| description.starts_with(word))
 }
 
 /// Substrings of which one occurs in every line that states the end of training, in the case that loggers use.
@@ -98,7 +124,7 @@ pub(crate) fn is_progress(line: &str) -> bool {
         .chain(value_nan(&lower))
         .min();
     let undisturbed = error.is_none_or(|at| moved.is_some_and(|bar| bar < at));
-    let named = || counts == 1 && is_bare_step(&line[..lower.len()]);
+    let named = || counts == 1 && (is_bare_step(&line[..lower.len()]) || is_step_record(&line[..lower.len()]));
     // The program wandb prints what it was given: warnings about steps, and the last values at the end.
     let undisturbed = undisturbed && !lower.starts_with("wandb:");
     (bar || share || counted || counts >= 2 || named()) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
@@ -117,12 +143,88 @@ fn is_bare_step(line: &str) -> bool {
     }
     let cleaned = clean(line);
     let text = parse(&cleaned, &LineClock::default()).text.trim().to_ascii_lowercase();
-    let text = without_rank(&text);
+    let number = after_unit(without_rank(without_phase(&text)));
+    number.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit() || b == b'/'))
+}
+
+/// Returns true for the number of a step or an epoch and then a value: `Epoch: 10, Accuracy: 0.6676`, `Step 50/2000; acc: 4.12`.
+fn is_step_record(line: &str) -> bool {
+    let cleaned = clean(line);
+    let text = parse(&cleaned, &LineClock::default()).text.trim().to_ascii_lowercase();
+    let Some(rest) = after_unit(without_rank(without_phase(&text))) else {
+        return false;
+    };
+    let number = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '/');
+    let Some(values) = number
+        .trim_start()
+        .strip_prefix([',', ';', '|'])
+        .filter(|_| number.len() < rest.len())
+    else {
+        return false;
+    };
+    let is_end = [
+        "exit",
+        "fail",
+        "abort",
+        "kill",
+        "cancel",
+        "retr",
+        "timeout",
+        "timed out",
+    ]
+    .iter()
+    .any(|word| values.contains(word));
+    values.split([',', ';', '|']).any(is_value) && !is_end
+}
+
+/// Returns true for a name and its number: `accuracy: 0.66`, `lr = 1e-05`, and for the phase of work: `training ...`.
+fn is_value(part: &str) -> bool {
+    let is_phase = || {
+        ["training", "validating", "evaluating"]
+            .iter()
+            .any(|word| part.trim_start().starts_with(word))
+    };
+    let number = part
+        .split_once([':', '='])
+        .map(|(name, value)| (name.trim(), value.trim_start()));
+    let is_number = |(name, value): (&str, &str)| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && value.starts_with(|c: char| c.is_ascii_digit())
+    };
+    number.map_or_else(is_phase, is_number)
+}
+
+/// Returns the rest of a message that begins with the unit of a count, from its number on.
+fn after_unit(text: &str) -> Option<&str> {
     let unit = ["iteration", "iter", "step", "epoch"]
         .iter()
-        .find_map(|unit| text.strip_prefix(unit));
-    let number = unit.map(|rest| rest.trim_start_matches([' ', ':', '=', '#']));
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'/'))
+        .find_map(|unit| text.strip_prefix(unit))?;
+    let number = unit.trim_start_matches([' ', ':', '=', '#']);
+    number.starts_with(|c: char| c.is_ascii_digit()).then_some(number)
+}
+
+/// Returns a message without its level, the place in its program, the phase of work or the local rank at its start: `trainer.py:517]
+/// training: step 34`, `local rank: 0, epoch: 10`.
+fn without_phase(text: &str) -> &str {
+    let is_place = |prefix: &str| {
+        let place = prefix.rsplit(' ').next().unwrap_or_default();
+        let line = place.rsplit_once(".py:").map(|(_, line)| line);
+        let is_line = line.is_some_and(|line| !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()));
+        is_line || prefix.starts_with('[') && place == "info"
+    };
+    let text = text
+        .split_once("] ")
+        .filter(|(place, _)| is_place(place))
+        .map_or(text, |(_, rest)| rest);
+    let local = text
+        .strip_prefix("local rank")
+        .or_else(|| text.strip_prefix("local_rank"));
+    if let Some(rest) = local {
+        return rest.trim_start_matches(|c: char| c.is_ascii_digit() || " :=,|-".contains(c));
+    }
+    let phase = ["training", "train"].iter().find_map(|phase| text.strip_prefix(phase));
+    phase
+        .and_then(|rest| rest.strip_prefix([':', ',']))
+        .map_or(text, str::trim_start)
 }
 
 /// Returns a message without the rank at its start, in lower case: `rank 0 step 7`, `[rank 0] step 7`.
@@ -203,6 +305,17 @@ mod tests {
         assert!(is_progress("2026-05-03T09:10:05Z [rank2]: step 2300"));
         assert!(is_progress("rank 0 step 7"));
         assert!(is_progress("[rank 3] step 7"));
+        assert!(is_progress(
+            "I0426 13:06:09.237899 140074531202880 trainer.py:517] Training: step 34"
+        ));
+        assert!(is_progress("(node-0 pid=26831) Epoch: 10, Accuracy: 0.6676"));
+        assert!(is_progress("(node-0 pid=26831) Local Rank: 0, Epoch: 10, Training ..."));
+        assert!(is_progress(
+            "[2019-03-21 16:44:32,244 INFO] Step 50/200000; acc:   4.12; ppl: 2917.26"
+        ));
+        assert!(!is_progress("Step 3, exit code: 1"));
+        assert!(!is_progress("epoch 3, retries: 2"));
+        assert!(!is_progress("Epoch: 10, Accuracy: nan"));
         assert!(!is_progress("rank 0 waits for step 7"));
         assert!(!is_progress(
             "wandb: WARNING (User provided step: 205224 is less than current step: 205528. Dropping entry: {'train/loss': 3.6})."
@@ -219,5 +332,14 @@ mod tests {
         assert!(!tells_finite_loss("step 3 loss: nan"));
         assert!(is_completion("100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]"));
         assert!(!is_completion("100%|##########| 226/227 [1:02:04<00:00, 16.41s/it]"));
+        assert!(!is_completion(
+            "Epoch 54: 100%|##########| 2950/2950 [1:03:38<00:00,  1.29s/it]"
+        ));
+        assert!(!is_completion(
+            "Validating: 100%|##########| 282/282 [13:36<00:00,  3.50s/it]"
+        ));
+        assert!(is_completion(
+            "Epoch 3/3: 100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]"
+        ));
     }
 }

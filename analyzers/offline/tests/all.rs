@@ -20,6 +20,7 @@ mod launcher_words;
 mod logger_records;
 mod machine_causes;
 mod named_hosts;
+mod open_ends;
 mod outcomes;
 mod overcome;
 mod periods;
