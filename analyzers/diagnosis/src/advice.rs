@@ -15,7 +15,7 @@ struct MessageAdvice {
 }
 
 /// Advice by message.
-const MESSAGES: [MessageAdvice; 7] = [
+const MESSAGES: [MessageAdvice; 9] = [
     // https://docs.ceph.com/en/latest/cephfs/eviction/
     MessageAdvice {
         signature: "ceph-evicted",
@@ -34,6 +34,20 @@ const MESSAGES: [MessageAdvice; 7] = [
         action: None,
         advice: "Read the logs of the graph compiler (HABANA_LOGS) and the kernel log: the status is the same for a graph that cannot \
                  be compiled and for a fault of the device, which the driver (habanalabs) reports.",
+    },
+    // https://apptainer.org/docs/user/main/bind_paths_and_mounts.html
+    MessageAdvice {
+        signature: "mount-point-not-in-image",
+        action: Some("fix-user-config"),
+        advice: "Create the directory in the image, or start the container without --writable (with overlay or underlay, the runtime \
+                 creates it). Another node starts the same image and fails alike.",
+    },
+    // https://ofiwg.github.io/libfabric/main/man/fi_getinfo.3.html
+    MessageAdvice {
+        signature: "ofi-no-provider",
+        action: Some("fix-environment"),
+        advice: "Give the container the devices of the network adapter (/dev/infiniband) and the library of its provider; `fi_info` in \
+                 the container lists the providers that it finds. libfabric found none, so no link and no peer was tried.",
     },
     // https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
     MessageAdvice {

@@ -15,8 +15,9 @@ use crate::named_losses::named_pod;
 use crate::own_fault::is_own_end;
 use crate::waited_before::waited_before;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, missing_programs,
-    mitigation, reasoning, refine, roles, shared_part, signature, storage, timed_out_ranks, unordered, wrappers,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, machine_states,
+    missing_programs, mitigation, reasoning, refine, roles, shared_part, signature, storage, timed_out_ranks,
+    unordered, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -187,6 +188,7 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     shared_part::blame(scene, &mut ranking);
     timed_out_ranks::note(scene, &mut ranking);
     missing_programs::blame_node(scene, &mut ranking);
+    machine_states::blame(scene, &mut ranking);
     ranking
 }
 

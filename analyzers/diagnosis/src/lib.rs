@@ -49,6 +49,7 @@ mod kill_senders;
 mod knowledge;
 mod links;
 mod lost_links;
+mod machine_states;
 mod memory;
 mod missing_programs;
 mod mitigation;
@@ -109,7 +110,7 @@ pub use own_exceptions::is_own_error;
 pub use own_fault::is_same_device;
 pub use policy::DraftPolicy;
 pub use reasoning::is_about_machine;
-pub use scene::{FailureScene, RunBeside};
+pub use scene::{FailureScene, RankLog, RunBeside};
 pub use scope::DraftScope;
 pub use separate::SeparateFailure;
 pub use signal::{

@@ -37,12 +37,23 @@ pub struct FailureScene<'a> {
     is_part: bool,
     /// Nodes that logs name, for logs that are read later.
     pub(crate) named_nodes: BTreeSet<NodeId>,
+    /// Ranks with logs of their own, for logs that are read later.
+    pub(crate) rank_logs: BTreeMap<Rank, RankLog>,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
     since: Option<Timestamp>,
     /// Properties of every sign that all engines use, computed on first use.
     seen: OnceCell<SceneIndex<'a>>,
     /// Indices of the signs without a mark, usually none.
     unmarked: OnceCell<Vec<usize>>,
+}
+
+/// Log of one rank that is read later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankLog {
+    /// Node of the log.
+    pub node: NodeId,
+    /// True if it shows work.
+    pub works: bool,
 }
 
 /// Course of a run beside faults of machines.
@@ -76,6 +87,7 @@ impl<'a> FailureScene<'a> {
             beside_run: None,
             is_part: false,
             named_nodes: BTreeSet::new(),
+            rank_logs: BTreeMap::new(),
             since: None,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
@@ -105,6 +117,13 @@ impl<'a> FailureScene<'a> {
         self
     }
 
+    /// Returns the scene of logs of these ranks.
+    #[must_use]
+    pub fn with_rank_logs(mut self, ranks: BTreeMap<Rank, RankLog>) -> Self {
+        self.rank_logs = ranks;
+        self
+    }
+
     /// Returns the scene of a cluster, where agents report the end of each rank.
     #[must_use]
     pub(crate) fn of_cluster(mut self) -> Self {
@@ -121,6 +140,7 @@ impl<'a> FailureScene<'a> {
         part.beside_run = self.beside_run;
         part.is_part = true;
         part.named_nodes.clone_from(&self.named_nodes);
+        part.rank_logs.clone_from(&self.rank_logs);
         part
     }
 

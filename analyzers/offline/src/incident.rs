@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rankguard_diagnosis::{HOST_FIELD, NEXT_ATTEMPT_FIELD, Signal};
+use rankguard_diagnosis::{HOST_FIELD, NEXT_ATTEMPT_FIELD, RankLog, Signal};
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
@@ -89,6 +89,8 @@ pub struct Incident {
     pub(crate) nodes: BTreeSet<NodeId>,
     /// Ranks with a log of their own, with the time of its last line.
     pub(crate) ranks: BTreeMap<Rank, Option<Timestamp>>,
+    /// Ranks with a log of their own on a node with a name.
+    pub(crate) placed_ranks: BTreeMap<Rank, RankLog>,
 }
 
 impl Incident {
@@ -135,6 +137,7 @@ impl Incident {
             last_work: self.last_work,
             nodes: self.nodes.clone(),
             ranks: self.ranks.clone(),
+            placed_ranks: self.placed_ranks.clone(),
         }
     }
 }
@@ -396,6 +399,7 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
         last_work: last_work(streams),
         nodes: streams.iter().filter_map(|stream| stream.node.clone()).collect(),
         ranks: rank_logs(streams),
+        placed_ranks: placed_ranks(streams),
     };
     for stretch in group {
         let log = place(stretch.stream);
@@ -405,6 +409,20 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     }
     order(&mut incident);
     incident
+}
+
+/// Returns the ranks with a log of their own; none if the node of one of them is unknown.
+fn placed_ranks(streams: &[ReadStream]) -> BTreeMap<Rank, RankLog> {
+    let of_jobs = streams.iter().filter(|stream| !is_machine_log(stream));
+    let of_ranks = of_jobs.filter_map(|stream| Some((stream.rank?, stream)));
+    let placed = of_ranks.map(|(rank, stream)| {
+        let log = RankLog {
+            node: stream.node.clone()?,
+            works: !stream.progress.is_empty() || stream.last_lines.work.is_some(),
+        };
+        Some((rank, log))
+    });
+    placed.collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Returns the ranks with a log of their own, and the time of the last line of each.

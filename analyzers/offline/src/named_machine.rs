@@ -40,7 +40,8 @@ pub(crate) fn nodes_in(text: &str) -> impl Iterator<Item = &str> {
     let mut before = "";
     let named = text.split_whitespace().filter_map(move |word| {
         let after = std::mem::replace(&mut before, word);
-        let object = word.strip_prefix("node/").or_else(|| word.strip_prefix("node(s)="));
+        let named = || word.strip_prefix("node(s)=").or_else(|| word.strip_prefix("node=\""));
+        let object = word.strip_prefix("node/").or_else(named);
         object.or_else(|| {
             NODE_WORDS
                 .contains(&after.trim_start_matches(['(', '"']))
@@ -72,12 +73,41 @@ pub(crate) fn lost_node(text: &str) -> Option<&str> {
         return word_after("] on node ").filter(|name| is_node_name(name));
     }
     if text.contains("has been marked dead") {
-        return word_after(" and address: ");
+        return word_after(" and address: ").or_else(|| word_after(" and ip: "));
+    }
+    if let Some(instance) = instance(text).filter(|_| is_taken_back(text)) {
+        return Some(instance);
     }
     // Without a label the same words are of programs that copy files or code.
     let (label, _) = text.split_once(": ssh: connect to host ")?;
     let label = label.rsplit(' ').next().unwrap_or(label);
     word_after("connect to host ").filter(|name| *name == label && is_node_name(name))
+}
+
+/// Returns true for a notice of a cloud that it takes an instance back.
+fn is_taken_back(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let notices = [
+        "spot interruption",
+        "spot instance",
+        "interruption notice",
+        "termination notice",
+        "termination is imminent",
+    ];
+    notices.iter().any(|notice| lower.contains(notice)) || lower.contains("to be interrupted")
+}
+
+/// Returns the only instance of EC2 that a text names: `i-` and 8 or 17 hexadecimal digits.
+fn instance(text: &str) -> Option<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let is_instance = |word: &&str| {
+        word.strip_prefix("i-").is_some_and(|digits| {
+            [8, 17].contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        })
+    };
+    let mut names = words.filter(is_instance);
+    let first = names.next()?;
+    names.all(|other| other == first).then_some(first)
 }
 
 /// Returns the pod that an event of Kubernetes is about: `5m  Warning  Evicted  pod/train-1  ...`, or the kubelet's
@@ -145,6 +175,7 @@ mod tests {
         check("no node is free", &[]);
         check("slurmd error running JobId=9 on node(s)=c7: Prolog error", &["c7"]);
         check("slurmd error running JobId=9 on node(s)=c[7-9]: Prolog error", &[]);
+        check("event message for node\" status=\"NodeNotReady\" node=\"c7\"", &["c7"]);
     }
 
     #[test]
@@ -159,6 +190,15 @@ mod tests {
                 "The node with node id: ab12 and address: 10.0.0.7 and node name: 10.0.0.7 has been marked dead because",
                 Some("10.0.0.7"),
             ),
+            (
+                "The node with node id: ab12 and ip: 10.0.0.7 has been marked dead because the detector has missed",
+                Some("10.0.0.7"),
+            ),
+            (
+                "[i-01f7ddd103dc478c0/cloud-init] Spot interruption payload received: {\"action\":\"terminate\"}",
+                Some("i-01f7ddd103dc478c0"),
+            ),
+            ("[i-01f7ddd103dc478c0/cloud-init] boot finished", None),
         ] {
             assert_eq!(lost_node(text), expect, "{text}");
         }

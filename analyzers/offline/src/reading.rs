@@ -475,9 +475,10 @@ impl StreamReader {
             let mark = marks.find(|mark| mark.class.as_str() == classes::HUNG_TASK)?;
             mark.fields.get("node").map(NodeId::from)
         };
-        let is_job_log = self.source != EvidenceSource::KernelLog;
+        // A kernel names no other machine; a manager of nodes in the same log does.
+        let names_nodes = self.source != EvidenceSource::KernelLog || services::is_of_manager(&observation.text);
         node_in(&observation.text)
-            .filter(|_| is_job_log)
+            .filter(|_| names_nodes)
             .or_else(|| described_node(&observation.context))
             .or_else(of_step)
             .or_else(of_service)

@@ -158,6 +158,23 @@ pub(crate) fn is_service_line(text: &str) -> bool {
     SyslogTag::parse(text).is_some_and(|tag| is_service(tag.name) && (tag.pid.is_some() || !is_word(tag.name)))
 }
 
+/// Beginnings of the names of services that report on other machines.
+const MANAGERS: [&str; 8] = [
+    "gcs_server",
+    "k3s",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "nomad",
+    "pbs_server",
+    "slurmctld",
+];
+
+/// Returns true for a line of a service that reports on other machines.
+pub(crate) fn is_of_manager(text: &str) -> bool {
+    SyslogTag::parse(text).is_some_and(|tag| MANAGERS.iter().any(|start| tag.name.starts_with(start)))
+}
+
 /// Returns true for the name of a service without which a node runs no jobs: of its scheduler, its containers or its GPUs.
 pub(crate) fn serves_jobs(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();

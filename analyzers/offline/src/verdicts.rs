@@ -320,7 +320,8 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let placements = placements(incident);
     let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue)
         .beside_run(overcome::beside_run(incident))
-        .naming(incident.named_nodes());
+        .naming(incident.named_nodes())
+        .with_rank_logs(incident.placed_ranks.clone());
     let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
     let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
     let now = signs.iter().map(|sign| sign.at).max().unwrap_or_default();
@@ -480,8 +481,17 @@ const NAMED: usize = 6;
 fn writers(incident: &Incident, first: Option<&LocatedSignal>, root_node: Option<&NodeId>) -> Option<String> {
     let class = first.filter(|_| root_node.is_none())?.sign.class();
     let lines = incident.items.iter().filter(|item| item.sign.class() == class);
-    let hosts: BTreeSet<&str> = lines.filter_map(|item| item.sign.field(HOST_FIELD)).collect();
-    let names: Vec<&str> = hosts.iter().take(NAMED).copied().collect();
+    let writer = |item: &LocatedSignal| {
+        let of_rank = || item.sign.node().filter(|_| item.sign.entity.rank().is_some());
+        let of_rank = || {
+            of_rank()
+                .map(|node| node.as_str().to_owned())
+                .filter(|node| !node.is_empty())
+        };
+        item.sign.field(HOST_FIELD).map(str::to_owned).or_else(of_rank)
+    };
+    let hosts: BTreeSet<String> = lines.filter_map(writer).collect();
+    let names: Vec<&str> = hosts.iter().take(NAMED).map(String::as_str).collect();
     let more = hosts.len() - names.len();
     let more = if more > 0 {
         format!(" and {more} more")

@@ -19,6 +19,7 @@ mod independent;
 mod launcher_words;
 mod logger_records;
 mod machine_causes;
+mod machine_states;
 mod named_hosts;
 mod open_ends;
 mod outcomes;

@@ -270,7 +270,7 @@ fn devices_that_are_not_usable_and_errors_of_their_library_are_failures() {
         ("gpu-internal-fault", "gpu 0000:1a:00 of node b7")
     );
     let rank =
-        "HCCL error: In function initDevice(): synDeviceAcquire(&handle, nullptr) failed with synapse error: 20\n";
+        "HCCL error: In function initDevice(): synDeviceAcquire(&handle, nullptr) failed with synapse error: 26\n";
     assert_eq!(only(&[("rank-0.log", rank)]).class, "cuda-launch-failure");
 }
 

@@ -135,7 +135,17 @@ fn candidate(
     });
     let ordered = (ranks.len() < 2 && !another) || signs.iter().all(|(_, sign)| sign.timed);
     candidate.root_rank = if ordered { earliest.rank() } else { None };
-    if ranks.len() > 1 {
+    if let Some(node) = lacking_node(scene, class, signs, &ranks) {
+        candidate.notes.push(format!(
+            "All {} ranks on node {node} report the same, and no rank on another node does, which points to what that node has: a \
+             path, a mount, a part of its environment.",
+            ranks.len()
+        ));
+        let mut others = scene.rank_logs.iter().filter(|(rank, _)| !ranks.contains(rank));
+        if scene.is_of_logs() && others.all(|(_, log)| log.works) {
+            candidate.blamed = Entity::Node { node };
+        }
+    } else if ranks.len() > 1 {
         let whose = if scene.known(first).is_some_and(|class| class.is_program()) {
             "the program, its data or its configuration"
         } else {
@@ -179,6 +189,41 @@ fn candidate(
         }
     }
     Some(candidate)
+}
+
+/// Classes of failures that depend on what a machine has.
+const OF_ENVIRONMENT: [&str; 12] = [
+    classes::CUDA_NO_KERNEL_IMAGE,
+    classes::CUDA_VERSION_MISMATCH,
+    classes::DATA_MISSING,
+    classes::DISK_FULL,
+    classes::ENVIRONMENT_SETUP_ERROR,
+    classes::FILE_NOT_FOUND,
+    classes::FILESYSTEM_MOUNT_FAILURE,
+    classes::FILESYSTEM_MOUNT_MISSING,
+    classes::IMPORT_ERROR,
+    classes::LIBRARY_INCOMPATIBLE,
+    classes::LIBRARY_MISSING,
+    classes::PERMISSION_DENIED,
+];
+
+/// Returns the node of which all ranks report a failure of their environment that no rank of another node reports.
+fn lacking_node(
+    scene: &FailureScene<'_>,
+    class: &str,
+    signs: &[(usize, &Signal)],
+    ranks: &BTreeSet<Rank>,
+) -> Option<NodeId> {
+    if !scene.has_fault_ends || ranks.len() < 2 || !OF_ENVIRONMENT.contains(&class) {
+        return None;
+    }
+    let of_logs = || scene.rank_logs.iter().map(|(rank, log)| (*rank, &log.node)).collect();
+    let of_cluster = || scene.placements.iter().map(|(rank, node)| (*rank, node)).collect();
+    let places: BTreeMap<Rank, &NodeId> = if scene.is_of_logs() { of_logs() } else { of_cluster() };
+    let node = *places.get(ranks.first()?).filter(|node| !node.as_str().is_empty())?;
+    let is_whole = places.iter().all(|(rank, at)| ranks.contains(rank) == (*at == node));
+    let is_own = signs.iter().all(|(_, sign)| sign.rank().is_some());
+    (is_whole && places.len() > ranks.len() && is_own).then(|| node.clone())
 }
 
 /// Returns true for exceptions about peers that follow from a rank that a signal ended.
