@@ -369,6 +369,37 @@ fn an_unknown_kind_of_log_is_refused_with_the_known_ones() {
 }
 
 #[test]
+fn classify_states_which_of_its_two_classes_the_reasoning_speaks_of() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("cases.jsonl");
+    let case = |id: &str, line: &str| format!("{{\"id\": \"{id}\", \"sources\": [{{\"lines\": [\"{line}\"]}}]}}\n");
+    let write = case(
+        "write",
+        "RuntimeError: [enforce fail at inline_container.cc:424] . PytorchStreamWriter failed writing file data/37: file write failed",
+    );
+    let full = case("full", "OSError: [Errno 28] No space left on device");
+    fs::write(&file, format!("{write}{full}")).expect("written");
+    let stdout = rankguard(&["classify", &file.display().to_string()]).expect(0).stdout;
+    let verdicts: Vec<serde_json::Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a verdict"))
+        .collect();
+    let of_classes = |verdict: &serde_json::Value| verdict["reasoning"].to_string().contains("(`leaf`)");
+    assert_eq!(
+        (&verdicts[0]["class"], &verdicts[0]["leaf"]),
+        (&"disk-full".into(), &"checkpoint-write-failure".into())
+    );
+    assert!(of_classes(&verdicts[0]), "{stdout}");
+    assert_eq!(
+        (&verdicts[1]["class"], &verdicts[1]["leaf"]),
+        (&"disk-full".into(), &serde_json::Value::Null)
+    );
+    assert!(!of_classes(&verdicts[1]), "{stdout}");
+    let help = rankguard(&["classify", "--help"]).expect(0).stdout;
+    assert!(help.contains("`leaf` is the class of"), "{help}");
+}
+
+#[test]
 fn diagnose_compares_and_corrects_with_what_it_was_given() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     for (node, rank, line) in [

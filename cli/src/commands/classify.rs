@@ -19,6 +19,10 @@ use crate::exit::CommandExit;
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+A verdict has two classes. `leaf` is the class of `rankguard diagnose` and `rankguard explain`, in which reasoning and alternatives
+speak; it is null if `class` is that class. `class` is the nearest class that labelled logs have, to compare verdicts with labels: a
+failed write of a checkpoint has the class disk-full there, although no disk need be full.")]
 pub(crate) struct ClassifyArgs {
     /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; kind is rank-stderr (default),
     /// nccl-debug, launcher, scheduler, kmsg or agent-event; - for standard input
@@ -47,8 +51,9 @@ pub(crate) enum VerdictFormat {
 #[derive(Debug, Serialize)]
 struct VerdictRecord {
     id: String,
+    /// Nearest class that labelled logs have, to compare verdicts with labels.
     class: String,
-    /// The finer class, if labelled logs do not have it and `class` is the nearest one that they have.
+    /// Class of the failure, if labelled logs do not have it; reasoning and alternatives speak of this one.
     leaf: Option<String>,
     layer: String,
     root_rank: Option<Rank>,
@@ -90,6 +95,14 @@ impl VerdictRecord {
         } else {
             None
         };
+        let mut reasoning = case.reasoning;
+        if told_as != case.class {
+            reasoning.push(format!(
+                "The class of this failure is {} (`leaf`). Labelled logs do not have it; {told_as} (`class`) is the nearest that they \
+                 have.",
+                case.class
+            ));
+        }
         let told = PRIMARY.iter().map(|id| ((*id).to_owned(), categories(id)));
         Self {
             taxonomies: told.collect(),
@@ -113,7 +126,7 @@ impl VerdictRecord {
             confidence: case.confidence,
             action: case.action,
             alternatives: case.alternatives,
-            reasoning: case.reasoning,
+            reasoning,
         }
     }
 }
