@@ -12,7 +12,7 @@ use crate::independent::is_independent;
 use crate::job_numbers::are_of_different_jobs;
 use crate::knowledge::ClassEntry;
 use crate::named_losses::named_pod;
-use crate::own_fault::is_own_end;
+use crate::own_fault::{is_own_end, kills_no_rank};
 use crate::waited_before::waited_before;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, machine_states,
@@ -110,7 +110,13 @@ fn limited_opinion(
         None => first_rank::launcher_hint(scene, winner, known),
     };
     let limited = confidence.min(limit(&scene.signs[winner.first]));
-    let mut alternatives = alternatives(&explanations, confidence);
+    // A kill on another node that ended no rank explains nothing, as its finding states.
+    let is_elsewhere = |candidate: &CauseCandidate| {
+        let (first, sign) = (&scene.signs[winner.first], &scene.signs[candidate.first]);
+        candidate.first != winner.first && kills_no_rank(scene, sign) && first.node() != sign.node()
+    };
+    let possible = || explanations.iter().filter(|candidate| !is_elsewhere(candidate));
+    let mut alternatives = alternatives(possible(), confidence);
     for (_, share) in &mut alternatives {
         *share = share.min(limited);
     }
@@ -274,10 +280,10 @@ fn certainty(winner: &CauseCandidate, ranking: &[CauseCandidate]) -> f64 {
 }
 
 /// Returns the other classes, best first. The ranking is by strength, which a share does not include.
-fn alternatives(ranking: &[CauseCandidate], confidence: f64) -> Vec<(ClassId, f64)> {
+fn alternatives<'c>(mut ranking: impl Iterator<Item = &'c CauseCandidate>, confidence: f64) -> Vec<(ClassId, f64)> {
     let mut others: Vec<(ClassId, f64)> = Vec::new();
-    let Some(winner) = ranking.first() else { return others };
-    for candidate in ranking.iter().skip(1) {
+    let Some(winner) = ranking.next() else { return others };
+    for candidate in ranking {
         let known = candidate.class == winner.class || others.iter().any(|(class, _)| *class == candidate.class);
         if !known && others.len() < 4 {
             let share = (candidate.score * (1.0 - confidence) * 100.0).round() / 100.0;

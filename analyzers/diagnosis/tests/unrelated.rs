@@ -110,6 +110,31 @@ fn a_lost_gpu_of_an_idle_node_follows_from_no_kill_and_no_wait_there() {
     }
 }
 
+/// The finding of such a kill states that it explains nothing.
+#[test]
+fn a_kill_on_another_node_that_ended_no_rank_is_no_alternative() {
+    let mut world = World::new();
+    let kill = mark("host-oom-kill", Role::Root, 0.9);
+    world.kernel(
+        1_000,
+        on_node(2),
+        "Out of memory: Killed process 999999 (postgres)",
+        kill,
+    );
+    let case = world.exits(9_000, 0, ProcessExit::Code(1)).settle();
+    let kill = case
+        .findings
+        .iter()
+        .find(|finding| finding.class.as_str() == "host-oom-kill");
+    assert_eq!(kill.map(|kill| kill.role), Some(Role::Noise), "{:?}", case.findings);
+    let mut others = case.verdict.alternatives.iter();
+    assert!(
+        others.all(|(class, _)| class.as_str() != "host-oom-kill"),
+        "{:?}",
+        case.verdict.alternatives
+    );
+}
+
 #[test]
 fn a_second_fault_of_an_idle_node_is_a_failure_of_its_own() {
     let mut world = World::new();
