@@ -119,7 +119,8 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             .first()
             .filter(|_| named.len() == 1)
             .map(|name| NodeId::from(*name));
-        match named.or_else(|| labelled_node(first, OWN_LAYER).filter(|_| state.is_own)) {
+        let own = || labelled_node(first, OWN_LAYER).or_else(|| sole_node(scene));
+        match named.or_else(|| own().filter(|_| state.is_own)) {
             Some(node) => candidate.blamed = Entity::Node { node },
             None => {
                 candidate.blamed = Entity::Unknown;
@@ -141,9 +142,19 @@ fn state_of(candidate: &CauseCandidate, first: &Signal) -> Option<&'static Machi
     STATES.iter().find(is_stated)
 }
 
+/// Returns the only node on which launchers and logs place ranks.
+fn sole_node(scene: &FailureScene<'_>) -> Option<NodeId> {
+    let nodes: BTreeSet<&NodeId> = placed_nodes(scene).collect();
+    nodes.first().filter(|_| nodes.len() == 1).map(|node| (*node).clone())
+}
+
+fn placed_nodes<'s>(scene: &'s FailureScene<'_>) -> impl Iterator<Item = &'s NodeId> {
+    scene.placements.values().filter(|node| !node.as_str().is_empty())
+}
+
 /// Returns the words for a machine without a name.
 fn unnamed(scene: &FailureScene<'_>) -> &'static str {
-    if scene.named_nodes.is_empty() {
+    if scene.named_nodes.is_empty() && placed_nodes(scene).next().is_none() {
         "a machine that the log does not name"
     } else {
         "a machine that the logs do not show"

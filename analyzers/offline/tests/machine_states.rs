@@ -70,6 +70,23 @@ fn a_state_of_a_machine_blames_a_machine() {
     );
 }
 
+/// NVIDIA/pyxis#12: `srun` names the node of the task that ended.
+#[test]
+fn a_node_that_the_launcher_names_is_the_machine() {
+    let denied = "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied\n";
+    let ended = |node: &str| format!("srun: error: {node}: task 0: Exited with exit code 1\n");
+    let case = only(&[("run.log", &format!("{denied}{}", ended("vm-7")))]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("permission-denied", "node vm-7"),
+        "{case:?}"
+    );
+    // Of two nodes it may be either.
+    let two = ended("vm-8").replace("task 0", "task 1");
+    let case = only(&[("run.log", &format!("{denied}{}{two}", ended("vm-7")))]);
+    assert_eq!(case.blamed, "a machine that the logs do not show", "{case:?}");
+}
+
 #[test]
 fn a_state_that_is_not_of_a_machine_blames_the_job() {
     for (line, class) in [
