@@ -83,23 +83,24 @@ const DOUBTS: [&str; 21] = [
 ];
 
 /// Maximum number of words between the noun and the verb.
-const APART: usize = 6;
+const APART: usize = 10;
 
 /// Returns true if a message states that a process of a run ended abnormally.
 pub(crate) fn states_process_end(text: &str) -> bool {
     let lower = text[..text.floor_char_boundary(1_000)].to_ascii_lowercase();
     let words: Vec<&str> = lower.split(is_between_words).filter(|word| !word.is_empty()).collect();
-    let is_verb = |word: &&str| ENDS.contains(word) || CRASHES.contains(word);
-    let Some(verb) = words.iter().position(|word| is_verb(&word)) else {
-        return false;
+    let is_verb = |word: &str| ENDS.contains(&word) || CRASHES.contains(&word);
+    let states_end = |verb: usize| {
+        let (before, after) = (&words[..verb], &words[verb + 1..]);
+        let has_subject = before.iter().rev().take(APART).any(|word| is_subject(word));
+        // LSF writes only `Exited with exit code 1.`
+        let is_whole = verb == 0 && words[verb] == "exited";
+        let is_doubtful = before.iter().any(|word| DOUBTS.contains(word));
+        let is_crash = CRASHES.contains(&words[verb]) && after.is_empty();
+        (has_subject || is_whole) && !is_doubtful && (is_crash || states_number(after))
     };
-    let (before, after) = (&words[..verb], &words[verb + 1..]);
-    let has_subject = before.iter().rev().take(APART).any(|word| is_subject(word));
-    // LSF writes only `Exited with exit code 1.`
-    let is_whole = verb == 0 && words[verb] == "exited";
-    let is_doubtful = before.iter().any(|word| DOUBTS.contains(word));
-    let is_crash = CRASHES.contains(&words[verb]) && after.is_empty();
-    (has_subject || is_whole) && !is_doubtful && !announces_restart(text) && (is_crash || states_number(after))
+    let mut verbs = (0..words.len()).filter(|at| is_verb(words[*at]));
+    verbs.any(states_end) && !announces_restart(text)
 }
 
 /// Returns true if a message announces that what ended is started again.

@@ -67,6 +67,7 @@ fn a_stated_end_of_a_process_that_no_rule_knows_is_a_case() {
         "lightning_launcher: process 2 exited with code 1",
         "mpirun: process rank 3 exited with nonzero status 5",
         "Rank 3 died",
+        "worker 3 failed to fetch its shard and exited with code 1",
         "Exited with exit code 1.",
     ] {
         let cases = diagnose(&[("run.log", &format!("Building trainer...\n{line}\n"))]);
