@@ -70,6 +70,7 @@ impl JobMembership {
             AgentOrder::Preflight(wanted) => self.lock().permit(&wanted.job, &wanted.links),
             AgentOrder::Keep { .. }
             | AgentOrder::Finish(_)
+            | AgentOrder::Prepare(_)
             | AgentOrder::Stop { .. }
             | AgentOrder::Checkpoint { .. } => return,
         }

@@ -14,7 +14,7 @@ use rankguard_faults::classes;
 use rankguard_identity::PeerTransport;
 use rankguard_model::{
     AgentOrder, Entity, EvidenceBody, EvidenceSource, FailedCheck, FinishOrder, Generation, JobId, LEASE_SIGNATURE,
-    LaunchOrder, NodeId, OrderId, PreflightOrder, RankRef, Role, RunningRank,
+    LaunchOrder, NodeId, OrderId, PreflightOrder, PrepareOrder, RankRef, Role, RunningRank,
 };
 use rustix::process::Signal;
 use tokio::runtime::Handle;
@@ -27,7 +27,9 @@ use crate::links;
 use crate::pending_evidence::{PendingEvidence, mark};
 use crate::preflight::{self, JobRequirements};
 use crate::processes::{EndedProcesses, FenceMark};
-use crate::ranks::{LaunchContext, RankReports, RankUserRules, RendezvousPorts, StandbyPool, spawn};
+use crate::ranks::{
+    LaunchContext, PreparationReport, RankReports, RankUserRules, RendezvousPorts, StandbyPool, prepared_start, spawn,
+};
 use crate::roster::RankRoster;
 use crate::supervisor::{KeptProcesses, RankSupervisors};
 
@@ -113,6 +115,7 @@ impl OrderExecutor {
                 Err(RecvTimeoutError::Timeout) => {
                     self.end_unused_stores();
                     self.standbys.check(&self.roster);
+                    self.report_preparations();
                     self.supervisors.end_kept(|_, waited| waited >= KEPT_MAX);
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.end(Duration::ZERO),
@@ -150,6 +153,7 @@ impl OrderExecutor {
             AgentOrder::Preflight(wanted) => self.preflight(wanted),
             AgentOrder::Finish(wanted) => self.finish(id, wanted, life),
             AgentOrder::Launch(launch) => self.launch(id, launch, life),
+            AgentOrder::Prepare(wanted) => self.prepare(&wanted),
             AgentOrder::Keep {
                 job,
                 generation,
@@ -254,6 +258,7 @@ impl OrderExecutor {
         }
         // Their memory is needed for this job now.
         self.supervisors.end_kept(|job, _| *job != launch.job);
+        self.standbys.end_prepared(|job| *job != launch.job);
         let launch = Arc::new(launch);
         let known = |slot: &rankguard_model::RankSlot| {
             let rank = RankRef {
@@ -276,19 +281,7 @@ impl OrderExecutor {
         }
         let mut started = None;
         for slot in fresh {
-            let around = LaunchContext {
-                state_dir: &self.state_dir,
-                socket: &self.socket,
-                node: &self.node,
-                roster: &self.roster,
-                supervisors: &self.supervisors,
-                reports: &self.reports,
-                mark: &self.mark,
-                users: &self.users,
-                environment: &self.rank_environment,
-                flight_pipe: self.flight_pipe,
-            };
-            match spawn(&around, &launch, slot) {
+            match spawn(&self.launch_context(), &launch, slot) {
                 Ok(start) => started = Some(start),
                 Err(problem) => {
                     self.failed(id, &launch.job, launch.generation, problem.to_string());
@@ -300,6 +293,52 @@ impl OrderExecutor {
             self.standbys.launched(&launch, &start);
         }
         self.supervisors.finish_launch(&launch.job, launch.generation);
+    }
+
+    fn launch_context(&self) -> LaunchContext<'_> {
+        LaunchContext {
+            state_dir: &self.state_dir,
+            socket: &self.socket,
+            node: &self.node,
+            roster: &self.roster,
+            supervisors: &self.supervisors,
+            reports: &self.reports,
+            mark: &self.mark,
+            users: &self.users,
+            environment: &self.rank_environment,
+            flight_pipe: self.flight_pipe,
+        }
+    }
+
+    /// Starts standby processes ahead of a launch, or ends them.
+    fn prepare(&mut self, wanted: &PrepareOrder) {
+        let start = prepared_start(&self.launch_context(), wanted).map_err(|problem| problem.to_string());
+        let prepared = start.and_then(|start| self.standbys.prepare(wanted, &start));
+        if let Err(problem) = prepared {
+            self.report_prepared(PreparationReport {
+                job: wanted.job.clone(),
+                generation: wanted.generation,
+                waiting: 0,
+                problem: Some(problem),
+            });
+        }
+    }
+
+    fn report_preparations(&mut self) {
+        let reports = self.standbys.reports();
+        reports.into_iter().for_each(|report| self.report_prepared(report));
+    }
+
+    fn report_prepared(&self, report: PreparationReport) {
+        let body = EvidenceBody::Prepared {
+            job: report.job,
+            generation: report.generation,
+            waiting: report.waiting,
+            problem: report.problem,
+        };
+        let entity = self.intake.node_entity();
+        self.intake
+            .push(PendingEvidence::now(EvidenceSource::Agent, entity, body).urgent());
     }
 
     fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration, keeps_images: bool) {

@@ -16,10 +16,10 @@ mod socket;
 mod standby_pool;
 mod throttle;
 
-pub(crate) use launch::{LaunchContext, spawn};
+pub(crate) use launch::{LaunchContext, prepared_start, spawn};
 pub(crate) use rank_logs::RankLogService;
 pub(crate) use rank_users::RankUserRules;
 pub(crate) use rendezvous::RendezvousPorts;
 pub(crate) use reports::RankReports;
 pub(crate) use socket::RankSocket;
-pub(crate) use standby_pool::StandbyPool;
+pub(crate) use standby_pool::{PreparationReport, StandbyPool};

@@ -378,7 +378,7 @@ impl ControllerUplink {
                 let controller = echo.controller_ns;
                 filter.observe(Timestamp(sent), Timestamp(controller), clock::now());
             }
-            Some(Hear::Order(frame)) => {
+            Some(Hear::Order(frame) | Hear::Prepare(frame)) => {
                 let order = frame
                     .order
                     .ok_or_else(|| SessionLoss::Foreign("an order without content".to_owned()))?;

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{AgentOrder, CheckpointCall, EvidenceBody, Generation, JobId, ProcessExit, Step};
+use rankguard_model::{
+    AgentOrder, CheckpointCall, EvidenceBody, Generation, JobId, PrepareOrder, ProcessExit, Rank, RankSlot,
+    StandbyPolicy, Step,
+};
 use rankguard_proto::v1;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, LIMIT, gone, launch, lives};
@@ -534,6 +537,89 @@ async fn a_stop_is_answered_with_the_number_of_processes_that_ended() {
                 (answers.count() == 2).then_some(())
             };
             controller.wait("second answer", twice).await;
+        },
+    )
+    .await;
+}
+
+/// Order to prepare two processes of a job that sleep as ranks.
+fn prepare(job: &str, import: &str) -> PrepareOrder {
+    PrepareOrder {
+        job: JobId::from(job),
+        generation: Generation(1),
+        command: ["python3", "-m", "timeit", "-n1", "-r1", "import time; time.sleep(300)"]
+            .map(str::to_owned)
+            .to_vec(),
+        env: std::collections::BTreeMap::from([("OF_THE_JOB".to_owned(), of_job(job))]),
+        workdir: None,
+        user: None,
+        standby: Some(StandbyPolicy {
+            count: 2,
+            imports: vec![import.to_owned()],
+        }),
+    }
+}
+
+/// Value by which this test finds the processes of a job.
+fn of_job(job: &str) -> String {
+    format!("{job}-{}", std::process::id())
+}
+
+fn prepared(of: &'static str) -> impl Fn(&EvidenceBody) -> Option<(u32, Option<String>)> {
+    move |body| match body {
+        EvidenceBody::Prepared {
+            job, waiting, problem, ..
+        } if job.as_str() == of => Some((*waiting, problem.clone())),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prepared_processes_become_the_first_ranks_of_a_job_and_end_for_another_one() {
+    with_agent(
+        |_| {},
+        |controller| async move {
+            for (job, import) in [("train", "json"), ("other", "json"), ("third", "no_such_module")] {
+                controller.order(&AgentOrder::Prepare(prepare(job, import))).await;
+            }
+            assert_eq!(controller.wait_body("report", prepared("train")).await, (2, None));
+            assert_eq!(controller.wait_body("report", prepared("other")).await, (2, None));
+            let (waiting, problem) = controller.wait_body("report", prepared("third")).await;
+            let problem = problem.expect("its modules cannot be imported");
+            assert!(
+                waiting == 0 && problem.contains("no_such_module"),
+                "{waiting}, {problem}"
+            );
+
+            let wanted = prepare("train", "json");
+            let command: Vec<&str> = wanted.command.iter().map(String::as_str).collect();
+            let slot = |number| RankSlot {
+                rank: Rank(4 + number),
+                local_rank: number,
+            };
+            let order = rankguard_model::LaunchOrder {
+                env: wanted.env.clone(),
+                ranks: vec![slot(0), slot(1)],
+                standby: wanted.standby.clone(),
+                world_size: 6,
+                ..launch(2, &command)
+            };
+            controller.order(&AgentOrder::Launch(order)).await;
+            let both = |journal: &support::Journal| {
+                let starts = journal.evidence.iter().filter_map(|evidence| match &evidence.body {
+                    EvidenceBody::RankStarted { from_standby, .. } => Some(*from_standby),
+                    _ => None,
+                });
+                Some(starts.collect::<Vec<_>>()).filter(|starts| starts.len() == 2)
+            };
+            assert_eq!(controller.wait("starts", both).await, [true, true]);
+            // The node is used by this job now.
+            let mark = format!("OF_THE_JOB={}\0", of_job("other"));
+            let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+                let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+                String::from_utf8_lossy(&environment).contains(&mark)
+            });
+            assert_eq!(left.count(), 0);
         },
     )
     .await;

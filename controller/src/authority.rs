@@ -125,6 +125,7 @@ fn body_name(body: &EvidenceBody) -> &'static str {
         EvidenceBody::FlightDump { .. } => "flight-dump",
         EvidenceBody::RankFinished => "rank-finished",
         EvidenceBody::Preflighted { .. } => "preflighted",
+        EvidenceBody::Prepared { .. } => "prepared",
         EvidenceBody::OrderFailed { .. } => "order-failed",
     }
 }

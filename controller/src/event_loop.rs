@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_api::StateFeed;
 use rankguard_core::{Action, DecisionState, Event, Node, RULES, step};
-use rankguard_model::{EvidenceBody, NodeId, Timestamp};
+use rankguard_model::{AgentOrder, EvidenceBody, NodeId, Timestamp};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
 use tokio::sync::mpsc;
@@ -539,7 +539,13 @@ impl EventLoop {
                     order: Some((&order).into()),
                     life: self.state.life_of(job, generation),
                 };
-                if !self.roster.send(&node, Kind::Order(frame)) {
+                // An agent that does not know an order closes its session; an unknown message it ignores.
+                let kind = if matches!(order, AgentOrder::Prepare(_)) {
+                    Kind::Prepare(frame)
+                } else {
+                    Kind::Order(frame)
+                };
+                if !self.roster.send(&node, kind) {
                     info!(%node, %id, "node is away; its order is dropped until it joins");
                 }
             }

@@ -124,6 +124,10 @@ fn limit_body(body: &mut EvidenceBody) -> Result<(), String> {
             environment.retain(|name, _| name.len() <= NAME_BYTES);
             environment.values_mut().for_each(|value| cut(value, FIELD_BYTES));
         }
+        EvidenceBody::Prepared { job, problem, .. } => {
+            check_name("job name", job.as_str())?;
+            cut_some(problem);
+        }
         EvidenceBody::OrderFailed { job, reason, .. } => {
             check_name("job name", job.as_str())?;
             cut(reason, TEXT_BYTES);

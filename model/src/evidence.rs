@@ -245,6 +245,18 @@ pub enum EvidenceBody {
         /// Values that must be equal on all nodes of a job, by name: versions, digests, variables.
         environment: BTreeMap<String, String>,
     },
+    /// The standby processes of a node that a job may take in have imported their modules, or could not.
+    Prepared {
+        /// Job of the processes.
+        job: JobId,
+        /// Generation that runs on other nodes.
+        generation: Generation,
+        /// Processes that wait to become ranks.
+        waiting: u32,
+        /// Cause for which there are fewer than ranks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
+    },
     /// An order could not be carried out.
     OrderFailed {
         /// Number of the order.

@@ -52,8 +52,8 @@ pub use job::{
     NodeRange, ProcessExit, RESERVED_VARIABLES, RankPlacement, RankRef, RunningRank,
 };
 pub use order::{
-    AgentOrder, CheckpointCall, FinishOrder, ImageLocation, LaunchOrder, PeerAgent, PreflightOrder, RankSlot,
-    RestorePoint,
+    AgentOrder, CheckpointCall, FinishOrder, ImageLocation, LaunchOrder, PeerAgent, PreflightOrder, PrepareOrder,
+    RankSlot, RestorePoint,
 };
 pub use printable::{PrintableText, is_hidden, printable, printable_lines};
 pub use recovery::{CostInput, OptionOutcome, RecoveryChoice, RecoveryCost, RecoveryKind, RecoveryOption};

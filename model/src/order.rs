@@ -28,6 +28,9 @@ pub enum AgentOrder {
     Preflight(PreflightOrder),
     /// Start the ranks of one node.
     Launch(LaunchOrder),
+    /// Start standby processes on a node that a job may take in, or end them. Answered with `Body::Prepared` once their
+    /// modules are imported.
+    Prepare(PrepareOrder),
     /// A checkpoint was committed: retain its images in memory, free older ones.
     Keep {
         /// Job of the checkpoint.
@@ -98,6 +101,7 @@ impl AgentOrder {
             Self::Preflight(wanted) => (&wanted.job, wanted.generation),
             Self::Finish(wanted) => (&wanted.job, wanted.generation),
             Self::Launch(launch) => (&launch.job, launch.generation),
+            Self::Prepare(wanted) => (&wanted.job, wanted.generation),
         }
     }
 }
@@ -156,6 +160,27 @@ pub struct PreflightOrder {
     /// Nodes that may measure links with this one, if the links between the job's nodes are measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<PeerAgent>,
+}
+
+/// Order to start the standby processes that become the ranks of a node at its first launch of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepareOrder {
+    /// Job that may take in the node.
+    pub job: JobId,
+    /// Generation that runs on other nodes.
+    pub generation: Generation,
+    /// Program and arguments of the ranks.
+    pub command: Vec<String>,
+    /// Additional environment variables of the ranks.
+    pub env: BTreeMap<String, String>,
+    /// Working directory of the ranks; default: that of the agent.
+    pub workdir: Option<String>,
+    /// Local user of the ranks; default: the agent's `rank_user`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Processes to start, one for each rank of the node; absent if those of the job are to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<StandbyPolicy>,
 }
 
 /// Order to start the ranks of one node in one generation.

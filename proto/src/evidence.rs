@@ -315,6 +315,17 @@ impl From<&EvidenceBody> for v1::Body {
                 failed: failed.iter().map(Into::into).collect(),
                 environment: environment.clone(),
             }),
+            EvidenceBody::Prepared {
+                job,
+                generation,
+                waiting,
+                problem,
+            } => Kind::Prepared(body::Prepared {
+                job: job.to_string(),
+                generation: generation.0,
+                waiting: *waiting,
+                problem: problem.clone(),
+            }),
             EvidenceBody::OrderFailed {
                 order,
                 job,
@@ -427,6 +438,12 @@ impl TryFrom<v1::Body> for EvidenceBody {
                 generation: Generation(report.generation),
                 failed: repeated("preflighted.failed", report.failed)?,
                 environment: report.environment,
+            },
+            Kind::Prepared(report) => Self::Prepared {
+                job: JobId::from(name("prepared.job", report.job)?),
+                generation: Generation(report.generation),
+                waiting: report.waiting,
+                problem: report.problem,
             },
             Kind::OrderFailed(failed) => Self::OrderFailed {
                 order: OrderId(failed.order),

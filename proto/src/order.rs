@@ -2,8 +2,8 @@
 //! the first invalid field.
 
 use rankguard_model::{
-    AgentOrder, CheckpointCall, FinishOrder, Generation, JobId, LaunchOrder, NodeId, PeerAgent, PreflightOrder, Rank,
-    RankSlot, RestorePoint, RetainedSet, Step,
+    AgentOrder, CheckpointCall, FinishOrder, Generation, JobId, LaunchOrder, NodeId, PeerAgent, PreflightOrder,
+    PrepareOrder, Rank, RankSlot, RestorePoint, RetainedSet, Step,
 };
 
 use crate::WireError;
@@ -29,6 +29,7 @@ impl From<&AgentOrder> for v1::Order {
             AgentOrder::Preflight(wanted) => Kind::Preflight(wanted.into()),
             AgentOrder::Finish(wanted) => Kind::Finish(wanted.into()),
             AgentOrder::Launch(launch) => Kind::Launch(launch.into()),
+            AgentOrder::Prepare(wanted) => Kind::Prepare(wanted.into()),
             AgentOrder::Keep {
                 job,
                 generation,
@@ -82,6 +83,7 @@ impl TryFrom<v1::Order> for AgentOrder {
             }
             Kind::Finish(wanted) => Self::Finish(FinishOrder::try_from(wanted).map_err(|e| e.within("finish"))?),
             Kind::Launch(launch) => Self::Launch(LaunchOrder::try_from(launch).map_err(|e| e.within("launch"))?),
+            Kind::Prepare(wanted) => Self::Prepare(PrepareOrder::try_from(wanted).map_err(|e| e.within("prepare"))?),
             Kind::Keep(keep) => Self::Keep {
                 job: JobId::from(name("keep.job", keep.job)?),
                 generation: Generation(keep.generation),
@@ -194,6 +196,36 @@ impl TryFrom<v1::Preflight> for PreflightOrder {
             deadline_ms: wanted.deadline_ms,
             between: repeated("between", wanted.between)?,
             links: repeated("links", wanted.links)?,
+        })
+    }
+}
+
+impl From<&PrepareOrder> for v1::Prepare {
+    fn from(wanted: &PrepareOrder) -> Self {
+        Self {
+            job: wanted.job.to_string(),
+            generation: wanted.generation.0,
+            command: wanted.command.clone(),
+            env: wanted.env.clone(),
+            workdir: wanted.workdir.clone(),
+            user: wanted.user.clone(),
+            standby: wanted.standby.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<v1::Prepare> for PrepareOrder {
+    type Error = WireError;
+
+    fn try_from(wanted: v1::Prepare) -> Result<Self, WireError> {
+        Ok(Self {
+            job: JobId::from(name("job", wanted.job)?),
+            generation: Generation(wanted.generation),
+            command: wanted.command,
+            env: wanted.env,
+            workdir: wanted.workdir,
+            user: wanted.user,
+            standby: wanted.standby.map(Into::into),
         })
     }
 }

@@ -89,6 +89,7 @@ impl WorldTranscript {
             Action::Announce { text } => format!("brain   {text}"),
             Action::SendOrder { node, order, .. } => match order {
                 AgentOrder::Keep { .. } => return,
+                AgentOrder::Prepare(_) => format!("order   {node}: prepare standby processes"),
                 AgentOrder::Fence { generation, .. } => format!("order   {node}: fence, generation {generation}"),
                 AgentOrder::Preflight(wanted) => {
                     format!("order   {node}: preflight of generation {}", wanted.generation)

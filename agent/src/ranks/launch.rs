@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rankguard_model::{LaunchOrder, NodeId, RankRef, RankSlot, StandbyCommand};
+use rankguard_model::{CheckpointTiers, LaunchOrder, NodeId, PrepareOrder, Rank, RankRef, RankSlot, StandbyCommand};
 
 use super::environment::{RankFiles, flight_dump, flight_pipe, rank_files, variables};
 use super::rank_users::RankUserRules;
@@ -109,7 +109,9 @@ pub(crate) fn spawn(
     launch: &Arc<LaunchOrder>,
     slot: RankSlot,
 ) -> Result<RankStart, LaunchError> {
-    let (program, arguments) = launch.command.split_first().ok_or(LaunchError::NoCommand)?;
+    if launch.command.is_empty() {
+        return Err(LaunchError::NoCommand);
+    }
     let user = choose_user(around, launch)?;
     let rank = RankRef {
         job: launch.job.clone(),
@@ -117,31 +119,7 @@ pub(crate) fn spawn(
         rank: slot.rank,
     };
     let output = RankOutput::create(around, launch, slot, user.is_some())?;
-    let mut ours = variables(launch, slot, around.node, around.socket);
-    let from_workdir = |path: PathBuf| match &launch.workdir {
-        Some(workdir) => Path::new(workdir).join(path),
-        None => path,
-    };
-    let dump = from_workdir(flight_dump(&mut ours, &output.files, slot));
-    let pipe = flight_pipe(&mut ours, &output.files, slot, around.flight_pipe).map(from_workdir);
-    ours.insert(FENCE_VARIABLE.to_owned(), around.mark.of_rank(&rank));
-    let start = RankStart {
-        rank: slot.rank.0,
-        program: program.clone(),
-        arguments: arguments.to_vec(),
-        environment: rank_environment(around.environment, ours, user.is_some()),
-        workdir: launch.workdir.clone(),
-        user,
-        refused_users: around.users.refused_numbers(),
-        folder: output.files.dumps.clone(),
-        tracer: std::process::id(),
-        umask: rank_umask(),
-        cgroup: None,
-        standby: launch
-            .standby
-            .as_ref()
-            .and_then(|_| StandbyCommand::parse(&launch.command).ok()),
-    };
+    let (start, dump, pipe) = rank_start(around, launch, slot, &rank, &output.files, user);
     around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
     around.reports.expect(&rank, output.files);
     around.reports.flight.follow(rank.clone(), dump, pipe);
@@ -156,6 +134,83 @@ pub(crate) fn spawn(
             Err(start_error(source, start, user, around.node.clone()))
         }
     }
+}
+
+/// Returns the parameters of a rank's start, and the dump and pipe of its flight recorder.
+fn rank_start(
+    around: &LaunchContext<'_>,
+    launch: &LaunchOrder,
+    slot: RankSlot,
+    rank: &RankRef,
+    files: &RankFiles,
+    user: Option<String>,
+) -> (RankStart, PathBuf, Option<PathBuf>) {
+    let (program, arguments) = launch.command.split_first().unzip();
+    let mut ours = variables(launch, slot, around.node, around.socket);
+    let from_workdir = |path: PathBuf| match &launch.workdir {
+        Some(workdir) => Path::new(workdir).join(path),
+        None => path,
+    };
+    let dump = from_workdir(flight_dump(&mut ours, files, slot));
+    let pipe = flight_pipe(&mut ours, files, slot, around.flight_pipe).map(from_workdir);
+    ours.insert(FENCE_VARIABLE.to_owned(), around.mark.of_rank(rank));
+    let start = RankStart {
+        rank: slot.rank.0,
+        program: program.cloned().unwrap_or_default(),
+        arguments: arguments.unwrap_or_default().to_vec(),
+        environment: rank_environment(around.environment, ours, user.is_some()),
+        workdir: launch.workdir.clone(),
+        user,
+        refused_users: around.users.refused_numbers(),
+        folder: files.dumps.clone(),
+        tracer: std::process::id(),
+        umask: rank_umask(),
+        cgroup: None,
+        standby: launch
+            .standby
+            .as_ref()
+            .and_then(|_| StandbyCommand::parse(&launch.command).ok()),
+    };
+    (start, dump, pipe)
+}
+
+/// Returns the parameters with which the first rank of a node would start, for standby processes ahead of a launch.
+pub(crate) fn prepared_start(around: &LaunchContext<'_>, wanted: &PrepareOrder) -> Result<RankStart, LaunchError> {
+    let slot = RankSlot {
+        rank: Rank(0),
+        local_rank: 0,
+    };
+    // What differs between ranks and generations is no part of a standby process.
+    let launch = LaunchOrder {
+        job: wanted.job.clone(),
+        generation: wanted.generation,
+        command: wanted.command.clone(),
+        env: wanted.env.clone(),
+        workdir: wanted.workdir.clone(),
+        world_size: 1,
+        group_rank: 0,
+        ranks: vec![slot],
+        master_addr: String::new(),
+        master_port: 0,
+        restart_count: 0,
+        max_restarts: 0,
+        checkpoint_every: 0,
+        checkpoint_store: String::new(),
+        restore: None,
+        peers: Vec::new(),
+        nodes: Vec::new(),
+        tiers: CheckpointTiers::default(),
+        user: wanted.user.clone(),
+        standby: wanted.standby.clone(),
+    };
+    let user = choose_user(around, &launch)?;
+    let rank = RankRef {
+        job: launch.job.clone(),
+        generation: launch.generation,
+        rank: slot.rank,
+    };
+    let files = rank_files(around.state_dir, &launch, slot, user.is_some());
+    Ok(rank_start(around, &launch, slot, &rank, &files, user).0)
 }
 
 /// Returns the user of a rank, with the setting that names it unless the job does.

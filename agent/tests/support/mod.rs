@@ -153,12 +153,12 @@ impl FakeController {
             order: Some(order.into()),
             life: 0,
         };
-        session
-            .send(Ok(v1::ToAgent {
-                kind: Some(Down::Order(frame)),
-            }))
-            .await
-            .unwrap();
+        // As the controller sends them.
+        let kind = match order {
+            AgentOrder::Prepare(_) => Down::Prepare(frame),
+            _ => Down::Order(frame),
+        };
+        session.send(Ok(v1::ToAgent { kind: Some(kind) })).await.unwrap();
         OrderId(id)
     }
 

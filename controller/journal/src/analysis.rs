@@ -244,6 +244,7 @@ fn may_move_nodes(event: &Event) -> bool {
             | EvidenceBody::ShardDurable { .. }
             | EvidenceBody::Copied { .. }
             | EvidenceBody::ShardsFinished { .. }
+            | EvidenceBody::Prepared { .. }
             | EvidenceBody::Restored { .. } => false,
             EvidenceBody::Line { .. } | EvidenceBody::Sample { .. } => !evidence.marks.is_empty(),
             _ => true,
@@ -301,6 +302,15 @@ fn evidence_text(evidence: &Evidence) -> String {
             )
         }
         EvidenceBody::RankFinished => format!("{} has done all its work", evidence.entity),
+        EvidenceBody::Prepared {
+            job, waiting, problem, ..
+        } => match problem {
+            None => format!("{waiting} standby processes of job {job} wait on {}", evidence.entity),
+            Some(problem) => format!(
+                "{} has too few standby processes for job {job}: {problem}",
+                evidence.entity
+            ),
+        },
         EvidenceBody::OrderFailed { order, reason, .. } => format!("order {order} failed: {reason}"),
         EvidenceBody::Progress { step, .. } | EvidenceBody::ShardSealed { step, .. } => {
             format!("{} at step {step}", evidence.entity)

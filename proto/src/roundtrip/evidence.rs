@@ -214,6 +214,14 @@ pub(super) fn body() -> impl Strategy<Value = EvidenceBody> {
                     .collect(),
                 environment,
             }),
+        (job(), generation(), any::<u32>(), option::of(text())).prop_map(|(job, generation, waiting, problem)| {
+            EvidenceBody::Prepared {
+                job,
+                generation,
+                waiting,
+                problem,
+            }
+        }),
         (
             any::<u64>(),
             job(),

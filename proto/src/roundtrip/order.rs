@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rankguard_model::{
     AgentOrder, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel,
     FinishOrder, JobFence, JobSpec, JournalMark, LaunchOrder, MetricGoal, MetricRule, NodeHistory, NodeInfo, NodeRange,
-    PeerAgent, PreflightOrder, RankRef, RankSlot, RestorePoint, ResumePlace, ResumeSource, RetainedSet,
+    PeerAgent, PreflightOrder, PrepareOrder, RankRef, RankSlot, RestorePoint, ResumePlace, ResumeSource, RetainedSet,
     RetentionPolicy, RunningRank, Sequence, SpoolEpoch, StandbyPolicy,
 };
 
@@ -102,6 +102,22 @@ pub(super) fn peer() -> impl Strategy<Value = PeerAgent> {
     })
 }
 
+fn prepare() -> impl Strategy<Value = PrepareOrder> {
+    let command = (vec(text(), 0..3), btree_map(text(), text(), 0..3), option::of(text()));
+    let how = (option::of(text()), option::of(standby()));
+    (job(), generation(), command, how).prop_map(|(job, generation, (command, env, workdir), (user, standby))| {
+        PrepareOrder {
+            job,
+            generation,
+            command,
+            env,
+            workdir,
+            user,
+            standby,
+        }
+    })
+}
+
 pub(super) fn order() -> impl Strategy<Value = AgentOrder> {
     prop_oneof![
         (job(), generation(), any::<bool>(), vec(node(), 0..3)).prop_map(|(job, generation, reserve_port, nodes)| {
@@ -147,6 +163,7 @@ pub(super) fn order() -> impl Strategy<Value = AgentOrder> {
             }
         }),
         finish().prop_map(AgentOrder::Finish),
+        prepare().prop_map(AgentOrder::Prepare),
         (job(), generation(), any::<u64>(), any::<bool>()).prop_map(|(job, generation, grace_ms, keeps_images)| {
             AgentOrder::Stop {
                 job,

@@ -171,7 +171,8 @@ impl SimulatedWorld {
                 let entity = Entity::Node { node: node.clone() };
                 self.report(node, EvidenceSource::Checkpoint, entity, body);
             }
-            AgentOrder::Keep { .. } => {}
+            // Simulated jobs have no standby processes.
+            AgentOrder::Keep { .. } | AgentOrder::Prepare(_) => {}
         }
     }
 

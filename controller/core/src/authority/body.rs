@@ -22,7 +22,7 @@ pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>)
             };
             check_fence(claim, job, *generation)
         }
-        EvidenceBody::ShardsFinished { job, generation, .. } => {
+        EvidenceBody::ShardsFinished { job, generation, .. } | EvidenceBody::Prepared { job, generation, .. } => {
             let EvidenceSubject::Node = subject else {
                 return wrong_entity(claim);
             };

@@ -387,6 +387,26 @@ impl Walk {
                         Vec::new(),
                     );
                 }
+                // Nodes with a number that ends in 3 do not answer.
+                AgentOrder::Prepare(wanted) => {
+                    let count = wanted.standby.map_or(0, |policy| policy.count);
+                    if count == 0 || node.as_str().ends_with('3') {
+                        continue;
+                    }
+                    let body = EvidenceBody::Prepared {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        waiting: count,
+                        problem: None,
+                    };
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
+                }
                 AgentOrder::Keep { .. } | AgentOrder::Checkpoint { .. } => {}
             }
         }
