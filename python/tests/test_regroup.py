@@ -246,6 +246,51 @@ def test_a_waiting_process_is_used_when_the_node_returns(tmp_path: pathlib.Path)
         cluster.close()
 
 
+#: A module that standby processes import, once there is a file.
+MODULE = "import pathlib, time\nwhile not pathlib.Path('import').exists():\n    time.sleep(0.01)\n"
+
+GROWING = SETTINGS + "grow_ms = 200\n"
+
+
+def test_a_job_grows_in_the_same_processes_and_works_on_while_a_node_imports(tmp_path: pathlib.Path) -> None:
+    """The node joins, is lost and returns. Its ranks are standby processes that were started ahead of the plan."""
+    cluster = Cluster(tmp_path, settings=GROWING)
+    try:
+        (tmp_path / "slow.py").write_text(MODULE)
+        options = ["--nodes", "1:2", "--standby", "auto", "--standby-import", "slow"]
+        run = cluster.run("grown", job(tmp_path), 2, None, 0, *options)
+        first = calls(tmp_path, 1, 2)
+        cluster.return_agent("n2")
+        prepares = lambda: "import its modules on n2" in (cluster.job("grown").get("reason") or "") or None  # noqa: E731
+        until("n2 to prepare", prepares)
+        step = cluster.job("grown")["step"]
+        until("further steps", lambda: cluster.job("grown")["step"] > step + 10 or None)
+        assert prepares() and not (tmp_path / "call-2-0").exists(), cluster.log()
+        (tmp_path / "import").touch()
+        second = calls(tmp_path, 2, 4)
+        assert [call["calls"] for call in second] == [2, 2, 1, 1]
+        assert [call["pid"] for call in second[:2]] == [call["pid"] for call in first], cluster.log()
+        assert [is_from_standby(call) for call in second] == [False, False, True, True], cluster.log()
+        cluster.kill_agent("n2")
+        third = calls(tmp_path, 3, 2)
+        assert [call["pid"] for call in third] == [call["pid"] for call in first], cluster.log()
+        cluster.return_agent("n2")
+        fourth = calls(tmp_path, 4, 4)
+        assert [call["calls"] for call in fourth] == [4, 4, 1, 1]
+        assert [call["pid"] for call in fourth[:2]] == [call["pid"] for call in first], cluster.log()
+        assert [is_from_standby(call) for call in fourth] == [False, False, True, True], cluster.log()
+        (tmp_path / "end-4").touch()
+        assert run.wait(60) == 0, cluster.log()
+        assert len(cluster.ask("cases")) == 1, "that of the lost node"
+    finally:
+        cluster.close()
+
+
+def is_from_standby(call: dict) -> bool:
+    """Whether the process waited before it was a rank: its interpreter was started with a text."""
+    return "-c" in pathlib.Path(f"/proc/{call['pid']}/cmdline").read_text().split("\0")
+
+
 def test_without_an_agent_the_function_is_called_once(tmp_path: pathlib.Path) -> None:
     script = "import rankguard\n@rankguard.elastic\ndef train(a, b=2):\n    return a + b\nprint(train(1, b=4))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=clean(), timeout=60)

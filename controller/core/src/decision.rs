@@ -23,6 +23,7 @@ mod lease;
 mod links;
 mod nodes;
 mod planning;
+mod preparation;
 mod present_faults;
 mod refusals;
 mod replica_differences;

@@ -26,6 +26,7 @@ use crate::calls::CheckpointCalls;
 use crate::checkpoints::{DeadAttempts, JobCheckpoints};
 use crate::decision::{AdoptionStage, PreflightResults, SilentRanks};
 use crate::growth::{PendingGrowth, ShrinkRecord};
+use crate::growth_preparation::GrowthPreparation;
 use crate::interval_inputs::IntervalInputs;
 use crate::job_activity::JobActivity;
 use crate::launch_record::LaunchRecord;
@@ -137,6 +138,9 @@ pub struct Job {
     /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     growth: Option<PendingGrowth>,
+    /// Nodes on which standby processes are prepared, because the job is to take them in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) preparation: Option<GrowthPreparation>,
     /// Wait for the return of nodes that is cheaper than a start without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     planned_wait: Option<PlannedWait>,
@@ -213,6 +217,7 @@ impl Job {
             progress_mark: ProgressMark::default(),
             activity: JobActivity::default(),
             growth: None,
+            preparation: None,
             planned_wait: None,
             restarts: RestartRecord::default(),
             shrinks: ShrinkRecord::default(),

@@ -35,6 +35,7 @@ mod fence;
 mod fleet;
 mod floors;
 mod growth;
+mod growth_preparation;
 mod interval_inputs;
 pub mod invariants;
 mod job;

@@ -179,6 +179,12 @@ impl DecisionState {
         self.rules >= 4
     }
 
+    /// Returns true if standby processes are prepared on nodes that a job is to take in (since rules 8; before, a job took
+    /// them in without).
+    pub(crate) fn prepares_nodes(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the causes of a failure are limited to its own time, and returns of agents on the same boot
     /// change verdicts (since rules 5; [`rankguard_diagnosis`], attribution).
     pub(crate) fn has_cause_limits(&self) -> bool {

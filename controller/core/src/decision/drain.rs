@@ -3,6 +3,9 @@
 //! A drained node is cordoned, its job is called to checkpoint, and moves to free nodes right after the commit. If
 //! there are too few free nodes, the job moves after a later commit. A job without checkpoints never moves, because it
 //! would restart from scratch.
+//!
+//! Standby processes on the new nodes are prepared before ([`super::preparation`]); the job is then called to checkpoint
+//! once more.
 
 use rankguard_model::{Generation, JobId, NodeId, Step};
 
@@ -60,6 +63,10 @@ impl DecisionContext<'_> {
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
         if nodes.len() < range.min as usize {
             return;
+        }
+        let added: Vec<NodeId> = nodes.into_iter().filter(|node| !job.nodes().contains(node)).collect();
+        if self.awaits_preparation(name, &added) {
+            return self.ask_growth_after_preparation(name);
         }
         let names: Vec<&str> = drained.iter().map(NodeId::as_str).collect();
         self.place(name, None, vec![format!("an operator drains {}", names.join(" "))]);

@@ -86,6 +86,15 @@ impl DecisionContext<'_> {
         {
             return self.node_preflighted(job, *generation, &evidence.id.node, failed, environment);
         }
+        if let EvidenceBody::Prepared {
+            job,
+            generation,
+            waiting,
+            problem,
+        } = &evidence.body
+        {
+            return self.node_prepared(job, *generation, &evidence.id.node, *waiting, problem.as_deref());
+        }
         if let EvidenceBody::OrderFailed {
             job,
             generation,

@@ -5,12 +5,15 @@
 //! nodes bring. A job that never committed and lost no checkpoint has none to wait for: it grows once it has worked for
 //! a while, before there is more to repeat.
 //!
+//! Where the job has standby processes, those of the new nodes are prepared before ([`super::preparation`]): the
+//! checkpoint is called once they wait, so that the ranks that work on lose no time for their imports.
+//!
 //! A job grows no sooner than `grow_ms` after a shrink for a failure; each further shrink within an hour doubles the
 //! pause, up to an hour. With the default of 30 s a node that comes and goes causes at most eight growths an hour.
 
 use std::time::Duration;
 
-use rankguard_model::{CheckpointCall, Generation, JobId, Step};
+use rankguard_model::{CheckpointCall, Generation, JobId, NodeId, Step};
 
 use super::DecisionContext;
 use crate::growth::PendingGrowth;
@@ -20,7 +23,7 @@ impl DecisionContext<'_> {
     pub(super) fn grow(&mut self, name: &JobId) {
         if !self.can_grow(name) {
             // The activity that prevents growth ends in a new generation or in steps; both request growth again.
-            return;
+            return self.prepared_without_growth(name);
         }
         let Some(job) = self.state.jobs.get(name) else { return };
         let pause = job.shrinks.growth_from(self.at, self.state.policy.grow_ms);
@@ -30,6 +33,10 @@ impl DecisionContext<'_> {
         if !self.state.refills_budgets() {
             return self.place_grown(name);
         }
+        if self.awaits_preparation(name, &self.added_nodes(name)) {
+            return self.ask_growth_after_preparation(name);
+        }
+        let Some(job) = self.state.jobs.get(name) else { return };
         let is_saved = job.spec.checkpoint.is_some();
         match job.growth() {
             None if is_saved => self.call_before_growth(name),
@@ -94,13 +101,37 @@ impl DecisionContext<'_> {
             return;
         }
         if self.can_grow(name) {
+            if self.awaits_preparation(name, &self.added_nodes(name)) {
+                // A node has joined since the checkpoint was called.
+                self.end_growth(name);
+                return self.ask_growth_after_preparation(name);
+            }
             return self.place_grown(name);
         }
+        self.end_growth(name);
+        // If nodes are still free afterwards, the job requests growth again.
+        self.offer_node();
+    }
+
+    fn end_growth(&mut self, name: &JobId) {
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.end_growth();
         }
-        // If nodes are still free afterwards, the job requests growth again.
-        self.offer_node();
+    }
+
+    /// Returns the nodes that the job does not have and may use.
+    fn added_nodes(&self, name: &JobId) -> Vec<NodeId> {
+        let job = self.state.jobs.get(name);
+        job.and_then(|job| self.state.nodes_to_grow_onto(job))
+            .unwrap_or_default()
+    }
+
+    /// Sets the growth timer to the deadline of the preparation.
+    pub(super) fn ask_growth_after_preparation(&mut self, name: &JobId) {
+        let job = self.state.jobs.get(name);
+        if let Some(until) = job.and_then(|job| job.preparation.as_ref()).map(|it| it.until()) {
+            self.ask_growth_at(name, until);
+        }
     }
 
     /// Records the shrink of a job that recovers from a failure, which delays its growth.
@@ -123,8 +154,7 @@ impl DecisionContext<'_> {
         if !job.is_running() || job.case().is_some() || self.state.cases.is_settling(name) {
             return false;
         }
-        let added = self.state.nodes_to_grow_onto(job);
-        added.is_some_and(|added| !added.is_empty())
+        !self.added_nodes(name).is_empty()
     }
 
     fn place_grown(&mut self, name: &JobId) {

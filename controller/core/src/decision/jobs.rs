@@ -261,6 +261,7 @@ impl DecisionContext<'_> {
             self.require_fence(node, &name, plan.generation, plan.case);
         }
         self.take_from_waiting_jobs(&plan);
+        self.end_preparation(&name, &plan.nodes);
         let members = self.members_of(&plan);
         self.state.next_plan = plan.id.next();
         self.state.plans.insert(plan.id, plan.clone());
@@ -368,6 +369,7 @@ impl DecisionContext<'_> {
             // if its ranks ran to completion.
             JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } if job.is_completed() => {
                 job.finish(self.at);
+                self.end_preparation(name, &[]);
                 self.state.place(name);
                 self.drop_timer(name);
                 self.note_recovered(name, self.at, "the job completed");
@@ -506,6 +508,7 @@ impl DecisionContext<'_> {
         let generation = job.generation();
         let nodes = job.nodes().to_vec();
         let case = job.case();
+        self.end_preparation(name, &[]);
         self.state.place(name);
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));

@@ -49,6 +49,7 @@ impl DecisionContext<'_> {
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             self.repeat_orders(&name, &node);
+            self.repeat_preparation(&name, &node, restarted);
         }
         self.fence_returned(info);
         self.offer_node();
@@ -154,6 +155,7 @@ impl DecisionContext<'_> {
                 job.node_lost(node);
             }
             self.advance(&name);
+            self.lose_preparation(&name, node);
             if let Some(generation) = self.state.jobs.get(&name).map(|job| job.generation()) {
                 self.settle_silent_generation(&name, generation);
             }

@@ -288,6 +288,14 @@ impl DecisionState {
             job: job.spec.id.clone(),
         });
         let saves = job.spec.checkpoint.is_some();
+        let preparation = job.preparation.as_ref();
+        let preparation = preparation.filter(|all| free.iter().any(|node| all.awaits(at, node)));
+        if let Some(preparation) = preparation {
+            return format!(
+                "standby processes import its modules on {names}, which it takes in after that, or from {} on",
+                preparation.until()
+            );
+        }
         match (job.growth(), due) {
             (Some(growth), _) => match growth.step {
                 Some(step) if growth.until > at => {

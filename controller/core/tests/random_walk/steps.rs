@@ -112,7 +112,10 @@ impl Walk {
                     max_restarts: 2,
                     user: None,
                     resume_from: None,
-                    standby: None,
+                    standby: (number % 2 == 0).then(|| rankguard_model::StandbyPolicy {
+                        count: 1,
+                        imports: Vec::new(),
+                    }),
                 };
                 self.tell(Event::JobSubmitted { spec, claim: None });
             }

@@ -1,0 +1,91 @@
+//! Standby processes on nodes that a job is to take in: they import modules while the ranks of the job work on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_model::{NodeId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Longest wait for the report of a node. The processes of a node import one after the other.
+const NODE_WAIT: Duration = Duration::from_secs(120);
+/// Longest wait for all nodes; those that join meanwhile are prepared as well.
+const WAIT_MAX: Duration = Duration::from_secs(240);
+
+/// Nodes on which the processes of a job are prepared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GrowthPreparation {
+    /// True for nodes that have reported.
+    nodes: BTreeMap<NodeId, bool>,
+    begun_at: Timestamp,
+    /// Time from which no report is awaited.
+    until: Timestamp,
+}
+
+impl GrowthPreparation {
+    pub(crate) fn new(at: Timestamp) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            begun_at: at,
+            until: at,
+        }
+    }
+
+    pub(crate) fn until(&self) -> Timestamp {
+        self.until
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.nodes.keys()
+    }
+
+    /// Adds a node that receives an order; returns false for a known one.
+    pub(crate) fn add(&mut self, at: Timestamp, node: &NodeId) -> bool {
+        if self.nodes.contains_key(node) {
+            return false;
+        }
+        self.nodes.insert(node.clone(), false);
+        self.until = at.after(NODE_WAIT).min(self.begun_at.after(WAIT_MAX));
+        true
+    }
+
+    /// Records the report of a node; returns false if none was awaited.
+    pub(crate) fn reported(&mut self, node: &NodeId) -> bool {
+        self.nodes
+            .get_mut(node)
+            .is_some_and(|has_reported| !std::mem::replace(has_reported, true))
+    }
+
+    /// Removes a node that is lost, or of which the agent has started anew.
+    pub(crate) fn remove(&mut self, node: &NodeId) {
+        self.nodes.remove(node);
+    }
+
+    /// Returns true if the report of a node is awaited.
+    pub(crate) fn awaits(&self, at: Timestamp, node: &NodeId) -> bool {
+        at < self.until && self.nodes.get(node) == Some(&false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_new_node_extends_the_wait_up_to_a_limit() {
+        let at = |seconds: u64| Timestamp(0).after(Duration::from_secs(seconds));
+        let node = |name: &str| NodeId::from(name);
+        let mut all = GrowthPreparation::new(at(0));
+        assert!(all.add(at(0), &node("n1")) && !all.add(at(1), &node("n1")));
+        assert_eq!(all.until(), at(120));
+        assert!(all.awaits(at(119), &node("n1")) && !all.awaits(at(120), &node("n1")));
+        assert!(all.add(at(100), &node("n2")));
+        assert_eq!(all.until(), at(220));
+        for minute in 2..9 {
+            all.remove(&node("n3"));
+            assert!(all.add(at(60 * minute), &node("n3")), "its agent has started anew");
+        }
+        assert_eq!(all.until(), at(240));
+        assert!(all.reported(&node("n2")) && !all.reported(&node("n2")) && !all.reported(&node("n4")));
+        assert!(!all.awaits(at(0), &node("n2")) && all.awaits(at(0), &node("n1")));
+    }
+}
