@@ -236,6 +236,15 @@ pub(super) fn answers(name: &str) -> Vec<(&'static str, EvidenceBody)> {
             },
         ),
         (
+            "prepared",
+            EvidenceBody::Prepared {
+                job: job.clone(),
+                generation,
+                waiting: 1,
+                problem: None,
+            },
+        ),
+        (
             "preflighted",
             EvidenceBody::Preflighted {
                 job,
