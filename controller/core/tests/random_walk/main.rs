@@ -10,7 +10,7 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_core::{AdoptionStage, CheckFinding, DecisionState, Event, StampedEvent, step};
+use rankguard_core::{AdoptionStage, CheckFinding, DecisionState, StampedEvent, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobState, NodeId, NodeState,
@@ -141,17 +141,12 @@ fn walks_reach_the_states_that_matter() {
                 seen.insert("fencing", true);
             }
         }
-        let is_prepared = |stamped: &StampedEvent| match &stamped.event {
-            Event::EvidenceArrived { evidence } => matches!(evidence.body, EvidenceBody::Prepared { .. }),
-            _ => false,
-        };
-        seen.insert("prepared", walk.journal.iter().any(is_prepared));
         for (what, _) in seen.into_iter().filter(|(_, there)| *there) {
             *reached.entry(what).or_default() += 1;
         }
     }
     let often = ["running", "committed", "second generation", "case", "cordon", "fencing"];
-    let often = often.into_iter().chain(["fault present", "fault over", "prepared"]);
+    let often = often.into_iter().chain(["fault present", "fault over"]);
     let adoption = ["adopted", "adopted out of memory", "an adopter lost"];
     for what in often.chain(adoption) {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
