@@ -3,7 +3,7 @@
 use crate::world::{
     World, class, gpu, key_error, mark, node, off_the_bus, on_node, rank_of, reasons, role_of, second_gpu, with,
 };
-use rankguard_diagnosis::{ConcludedDraft, Signal};
+use rankguard_diagnosis::ConcludedDraft;
 use rankguard_model::{ProcessExit, Role, rests_on_drill};
 
 #[test]

@@ -1,7 +1,6 @@
 //! Limits of faults: how long one explains failures, and what a failure beside it is.
 
-use crate::world::{World, class, gpu, key_error, line, mark, node, off_the_bus, on_node, rank_of, reasons, role_of};
-use rankguard_diagnosis::Signal;
+use crate::world::{World, class, gpu, key_error, line, mark, off_the_bus, on_node, rank_of, reasons, role_of};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     Classification, Entity, EvidenceBody, EvidenceSource, JobId, OrderId, ProcessExit, Rank, Role, Timestamp,

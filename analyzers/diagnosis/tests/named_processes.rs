@@ -1,7 +1,6 @@
 //! The process that a kill or an exception names, and the ranks that it explains.
 
 use crate::world::{World, class, gpu, key_error, mark, on_node, rank_of, role_of, with};
-use rankguard_diagnosis::Signal;
 use rankguard_model::{Classification, Entity, ProcessExit, Rank, Role};
 
 fn oom_of(pid: &str) -> Classification {

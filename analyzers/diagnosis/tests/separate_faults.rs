@@ -1,7 +1,7 @@
 //! Faults of several devices, disks, links and nodes at a time.
 
 use crate::world::{World, class, gpu, mark, node, off_the_bus, on_node, rank_of, reasons, role_of, second_gpu, with};
-use rankguard_diagnosis::{DraftChange, Signal};
+use rankguard_diagnosis::DraftChange;
 use rankguard_model::{Device, DeviceKind, Entity, JobId, ProcessExit, Role, Timestamp};
 
 #[test]

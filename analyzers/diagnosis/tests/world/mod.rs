@@ -286,20 +286,9 @@ pub(crate) fn oom_kills(world: &mut World, ms: i64, rank: u32) {
     world.exits(ms + 5, rank, ProcessExit::Signal(9));
 }
 
-/// Returns the class of a case.
-pub(crate) fn class(case: &ConcludedDraft) -> &str {
-    case.verdict.class.as_str()
-}
-
 /// Returns the finding of a case about an entity.
 pub(crate) fn role_of<'c>(case: &'c ConcludedDraft, entity: &Entity) -> &'c CaseFinding {
     case.findings.iter().find(|finding| finding.entity == *entity).unwrap()
-}
-
-/// Returns the reasoning of a case as one text.
-pub(crate) fn reasons(case: &ConcludedDraft) -> String {
-    let texts = case.reasoning.iter().map(|reason| reason.text.as_str());
-    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the classification of a lost GPU.
