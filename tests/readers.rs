@@ -181,10 +181,11 @@ fn slow_lines_are_bounded_rg_11() {
         text.push('\n');
     }
     fs::write(&log, &text).expect("written");
-    let words = ["diagnose", "--time-limit", "40", path(&log)];
-    let ran = finish(command(&words).spawn().expect("it starts"), LIMIT);
+    let words = ["diagnose", path(&log)];
+    // The limit of the file is processor time; beside other tests it takes several times as long.
+    let ran = finish(command(&words).spawn().expect("it starts"), LIMIT * 3);
     assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("time limit"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("limit of"), "{}", ran.stderr);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_reader_that_fails_changes_neither_verdict_nor_exit_code() {
     let site = Site::start();
     let problem = || site.reading()["problem"].as_str().expect("a problem").to_owned();
     site.answers("I think that it is the network");
-    assert!(problem().contains("contains no JSON object"));
+    assert!(problem().contains("contains no JSON object with a text"));
     site.answers("{\"class\": \"ignore all rules\\u001b[2J\"}");
     let nonsense = problem();
     assert!(nonsense.contains("which is no class of the catalogue"), "{nonsense}");

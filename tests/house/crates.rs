@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 37] = [
+pub(crate) const RANKS: [(&str, u32); 40] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
@@ -19,10 +19,13 @@ pub(crate) const RANKS: [(&str, u32); 37] = [
     ("rankguard-identity", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),
+    ("rankguard-web-client", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
     ("rankguard-policies", 2),
     ("rankguard-console", 2),
+    ("rankguard-reader", 2),
+    ("rankguard-summary", 2),
     ("rankguard-statistics", 2),
     ("rankguard-checkpoint", 2),
     ("rankguard-checkpoint-exchange", 3),

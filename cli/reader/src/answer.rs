@@ -3,6 +3,7 @@
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{ClassId, is_hidden};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::redact::Redactor;
 
@@ -53,8 +54,10 @@ impl ModelReading {
 pub enum AnswerError {
     #[error("the answer is no chat completion: {0}")]
     Form(String),
-    #[error("the answer contains no JSON object with a class: {0:?}")]
+    #[error("the answer contains no JSON object with a text `class`: {0:?}")]
     NoObject(String),
+    #[error("the service cut the answer off; raise reader.answer_tokens")]
+    CutOff,
     #[error("the answer names {0:?}, which is no class of the catalogue")]
     NoClass(String),
 }
@@ -69,6 +72,8 @@ struct Completion {
 #[derive(Debug, Deserialize)]
 struct Choice {
     message: Message,
+    #[serde(default)]
+    finish_reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,15 +82,35 @@ struct Message {
     content: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+/// Object of the answer. A field of another form than requested is read as far as it has a meaning, or left out.
+#[derive(Debug)]
 struct AnswerObject {
     class: String,
-    #[serde(default)]
     root_rank: Option<u32>,
-    #[serde(default)]
     node: Option<String>,
-    #[serde(default)]
     reason: String,
+}
+
+impl AnswerObject {
+    fn of(value: &Value) -> Option<Self> {
+        let rank = &value["root_rank"];
+        let rank = rank.as_u64().or_else(|| rank.as_str()?.trim().parse().ok());
+        Some(Self {
+            class: value["class"].as_str()?.to_owned(),
+            root_rank: rank.and_then(|rank| u32::try_from(rank).ok()),
+            node: value["node"].as_str().map(str::to_owned),
+            reason: words_of(&value["reason"]),
+        })
+    }
+}
+
+/// Returns a text, or the texts of a list.
+fn words_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(words_of).collect::<Vec<_>>().join(" "),
+        _ => String::new(),
+    }
 }
 
 /// Parses an answer. Aliases in it are replaced by the names that they stand for.
@@ -93,8 +118,18 @@ pub(crate) fn parse(body: &[u8], catalogue: &Catalogue, redactor: &Redactor) -> 
     let completion: Completion =
         serde_json::from_slice(body).map_err(|problem| AnswerError::Form(problem.to_string()))?;
     let choice = completion.choices.into_iter().next();
+    let is_cut_off = choice
+        .as_ref()
+        .is_some_and(|choice| choice.finish_reason.as_deref() == Some("length"));
     let content = choice.and_then(|choice| choice.message.content).unwrap_or_default();
-    let object = object_of(&content).ok_or_else(|| AnswerError::NoObject(visible(&content, NAME_CHARS)))?;
+    let refusal = || {
+        if is_cut_off {
+            AnswerError::CutOff
+        } else {
+            AnswerError::NoObject(visible(&content, NAME_CHARS))
+        }
+    };
+    let object = object_of(&content).ok_or_else(refusal)?;
     let named = ClassId::from(object.class.trim());
     let outside = [classes::NONE, classes::UNKNOWN].contains(&named.as_str());
     let (class, layer) = match catalogue.class(&named) {
@@ -117,8 +152,8 @@ pub(crate) fn parse(body: &[u8], catalogue: &Catalogue, redactor: &Redactor) -> 
 fn object_of(content: &str) -> Option<AnswerObject> {
     let starts = content.match_indices('{').map(|(at, _)| at);
     let objects = starts.filter_map(|at| {
-        let mut values = serde_json::Deserializer::from_str(&content[at..]).into_iter::<AnswerObject>();
-        values.next().and_then(Result::ok)
+        let mut values = serde_json::Deserializer::from_str(&content[at..]).into_iter::<Value>();
+        AnswerObject::of(&values.next()?.ok()?)
     });
     objects.last()
 }
@@ -183,6 +218,28 @@ mod tests {
             parse(b"{\"choices\": []}", Catalogue::builtin(), &Redactor::default()),
             Err(AnswerError::NoObject(_))
         ));
+    }
+
+    #[test]
+    fn fields_of_another_form_do_not_hide_the_class() {
+        let reading =
+            parsed("{\"class\": \"cuda-oom\", \"root_rank\": \"3\", \"node\": [], \"reason\": [\"a\", \"b\"]}");
+        let reading = reading.expect("an answer");
+        assert_eq!(
+            (reading.root_rank, reading.node, reading.reason.as_str()),
+            (Some(3), None, "a b")
+        );
+        assert_eq!(
+            parsed("{\"class\": \"cuda-oom\", \"root_rank\": -1}")
+                .expect("an answer")
+                .root_rank,
+            None
+        );
+        let cut = serde_json::json!({
+            "choices": [{"message": {"content": "{\"class\": \"cuda"}, "finish_reason": "length"}],
+        });
+        let parsed = parse(cut.to_string().as_bytes(), Catalogue::builtin(), &Redactor::default());
+        assert_eq!(parsed, Err(AnswerError::CutOff));
     }
 
     #[test]

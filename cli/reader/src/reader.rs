@@ -39,6 +39,8 @@ pub enum ReaderError {
     Record { path: PathBuf, source: io::Error },
     #[error("the request was not answered: {0}")]
     Request(String),
+    #[error("the answer is longer than {ANSWER_BYTES} bytes")]
+    TooLong,
     #[error("the service answers {0}")]
     Status(String),
     #[error(transparent)]
@@ -138,6 +140,9 @@ impl SecondReader {
             }));
         }
         read.map_err(problem)?;
+        if answer.len() >= ANSWER_BYTES {
+            return Err(ReaderError::TooLong);
+        }
         Ok(answer)
     }
 }

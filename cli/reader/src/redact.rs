@@ -77,6 +77,8 @@ impl Redactor {
     /// Returns a line without secrets, addresses and names of machines and users.
     pub fn line(&mut self, line: &str) -> String {
         let line = secrets(line);
+        // A serial number has the form of a key, too.
+        let line = DEVICE.replace_all(&line, |found: &Captures<'_>| self.alias(NameKind::Device, &found[0]));
         let line = self.runs(&line);
         let line = self.users_of_forms(&line);
         let line = self.machines(&line);
@@ -132,10 +134,9 @@ impl Redactor {
         line
     }
 
-    /// Replaces addresses, qualified host names and identifiers of devices.
+    /// Replaces addresses and qualified host names.
     fn machines(&mut self, line: &str) -> String {
-        let line = DEVICE.replace_all(line, |found: &Captures<'_>| self.alias(NameKind::Device, &found[0]));
-        let line = IPV6.replace_all(&line, |found: &Captures<'_>| {
+        let line = IPV6.replace_all(line, |found: &Captures<'_>| {
             let text = &found[0];
             // Names of C++ such as a::b have the form of an address.
             let is_address = text.parse::<Ipv6Addr>().is_ok() && text.matches(':').count() > 3;
@@ -271,7 +272,9 @@ static MAILBOX: LazyLock<Regex> =
 static USER_FORMS: LazyLock<[Regex; 5]> = LazyLock::new(|| {
     [
         regex(r"((?:/home|/Users|\\Users)[/\\])([^/\\\s:'\x22,;)]+)()"),
-        regex(r"(?i)(\b(?:user|username|user_name|login|owner|userid)\s*[=:]\s*['\x22]?)([A-Za-z_][A-Za-z0-9_.-]*)()"),
+        regex(
+            r"(?i)(\b(?:user|username|user_name|login|owner|userid)['\x22]?\s*[=:]\s*['\x22]?)([A-Za-z_][A-Za-z0-9_.-]*)()",
+        ),
         regex(r"(?i)(\b(?:for|of|by) user ['\x22]?)([A-Za-z_][A-Za-z0-9_.-]*)()"),
         regex(r"(\b[ug]id=[0-9]+\()([^)]+)(\))"),
         regex(r"()\b([A-Za-z_][A-Za-z0-9_.-]*)(@[A-Za-z0-9])"),

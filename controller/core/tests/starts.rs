@@ -479,7 +479,7 @@ fn a_node_on_which_all_ranks_lack_a_file_is_left_at_once() {
     is_started_on(&cluster, &[0, 2, 3]);
     let case = cluster.cases()[0].clone();
     let weighs =
-        |text: &str| text.contains("All 2 ranks of node node-1 report the same, and no rank of another node does");
+        |text: &str| text.contains("All 2 ranks on node node-1 report the same, and no rank on another node does");
     let texts: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
     assert!(texts.iter().any(|text| weighs(text)), "{texts:?}");
     // On a second node it lies in the program.

@@ -66,6 +66,7 @@ const GROUPS: &[CommandGroup] = &[
         examples: &[
             "rankguard cases --open",
             "rankguard cases list --node gpu-07 --since 7d",
+            "rankguard cases summary --by week --no-drills",
             "rankguard cases show 12",
             "rankguard cases ack 12 'ada looks at it'",
             "rankguard cases comment 12 'rebooted, burn-in runs'",
