@@ -20,7 +20,7 @@ fn secrets_leave_no_trace() {
         ),
         (
             "Authorization: Bearer abcdef0123456789",
-            "Authorization: Bearer [secret]",
+            "Authorization: [secret] [secret]",
         ),
         (
             "git clone https://bob:t0ps3cret@example.com/x.git",
