@@ -151,11 +151,11 @@ pub(crate) fn parse(body: &[u8], catalogue: &Catalogue, redactor: &Redactor) -> 
 /// Returns the last object with a class in a text; models write thoughts or marks of code around it.
 fn object_of(content: &str) -> Option<AnswerObject> {
     let starts = content.match_indices('{').map(|(at, _)| at);
-    let objects = starts.filter_map(|at| {
+    let mut objects = starts.filter_map(|at| {
         let mut values = serde_json::Deserializer::from_str(&content[at..]).into_iter::<Value>();
         AnswerObject::of(&values.next()?.ok()?)
     });
-    objects.last()
+    objects.next_back()
 }
 
 /// Returns the beginning of a text on one line, without characters that act on a terminal.
