@@ -66,7 +66,7 @@ impl Site {
         rankguard(&[&fixed[..], words].concat())
     }
 
-    /// Returns the reading of a diagnosis, which found the failure whatever the reader did.
+    /// Returns the reading of a diagnosis; the failure is found with each answer of the reader.
     fn reading(&self) -> Value {
         let ran = self.diagnose(&["--format", "json"]).expect(1);
         let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");

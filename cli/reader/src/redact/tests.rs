@@ -115,7 +115,7 @@ proptest! {
         prop_assert!(!redacted(&line).contains(&key));
     }
 
-    /// A secret in a URL is removed whatever its characters.
+    /// A secret in a URL is removed, of any letters and digits.
     #[test]
     fn the_user_and_query_of_a_url_are_removed(user in "[a-z]{3,8}", key in "[A-Za-z0-9]{12,40}", path in "[a-z]{1,8}") {
         let line = format!("GET https://{user}:{key}@store.example.com/{path}?sig={key} failed");
