@@ -7,11 +7,14 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::rankguard;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::cluster::LIMIT;
+use crate::support::{Daemon, rankguard, stand_in, until};
 
 fn packaging() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging"))
@@ -79,6 +82,60 @@ fn an_agent_has_longer_to_stop_than_its_last_checkpoint_takes() {
     let given = agent.lines().find_map(|line| line.strip_prefix("TimeoutStopSec="));
     let given: u64 = given.expect("a limit").parse().expect("seconds");
     assert!(given * 1000 > needed, "{given} s for {needed} ms");
+}
+
+/// Device and inode of the program of a process.
+fn program_of(process: u32) -> Option<(u64, u64)> {
+    let file = std::fs::metadata(format!("/proc/{process}/exe")).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Helper of an agent that runs this command, of the agent's own program.
+fn helper(agent: u32, command: &str) -> Option<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{agent}/task")).ok()?.flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children = children.collect::<Vec<_>>().join(" ");
+    let mut children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    children.find(|child| {
+        let words = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        words.split('\0').any(|word| word == command) && program_of(*child) == program_of(agent)
+    })
+}
+
+/// A package replaces the file of the program and leaves the agent running.
+#[test]
+fn an_agent_starts_helpers_of_its_own_version_after_an_upgrade() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("rankguard");
+    std::fs::copy(env!("CARGO_BIN_EXE_rankguard"), &program).expect("copied");
+    let library = stand_in(folder.path());
+    let scenario = folder.path().join("scenario");
+    std::fs::write(&scenario, "count 2\ntemperature * 55\n").expect("written");
+    let (state, log) = (folder.path().join("state"), folder.path().join("agent.log"));
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let (state, library, scenario) = (text(&state), text(&library), text(&scenario));
+    let words = [
+        "agent",
+        "--node=n1",
+        "--controller=127.0.0.1:1",
+        "--kernel-log=/dev/null",
+        "--state-dir",
+        &state,
+        "--simulate",
+        &scenario,
+        "--nvml-library",
+        &library,
+    ];
+    let agent = Daemon::start_at(&program, &words, &log);
+    let first = until("the helper", LIMIT, || helper(agent.id(), "gpu-calls"));
+    let newer = folder.path().join("newer");
+    std::fs::copy("/bin/false", &newer).expect("copied");
+    std::fs::rename(&newer, &program).expect("replaced");
+    let first_pid = Pid::from_raw(i32::try_from(first).expect("a process id")).expect("not zero");
+    kill_process(first_pid, Signal::KILL).expect("it runs");
+    until("another helper of the same version", LIMIT, || {
+        helper(agent.id(), "gpu-calls").filter(|helper| *helper != first)
+    });
 }
 
 #[test]

@@ -52,7 +52,12 @@ impl Ran {
 
 /// The program with these arguments, no RANKGUARD_* variable of whoever runs the tests, and no input.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rankguard"));
+    command_of(Path::new(env!("CARGO_BIN_EXE_rankguard")), args)
+}
+
+/// The same for a program at another place.
+fn command_of(program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("RANKGUARD_") {
             command.env_remove(name);
@@ -134,9 +139,18 @@ impl Daemon {
 
     /// Starts it in a working directory.
     pub(crate) fn start_in(dir: &Path, args: &[&str], log: &Path) -> Self {
-        let log = std::fs::File::create(log).expect("a log");
         let mut command = command(args);
         command.current_dir(dir);
+        Self::spawn(command, log)
+    }
+
+    /// Starts the program that lies at a path.
+    pub(crate) fn start_at(program: &Path, args: &[&str], log: &Path) -> Self {
+        Self::spawn(command_of(program, args), log)
+    }
+
+    fn spawn(mut command: Command, log: &Path) -> Self {
+        let log = std::fs::File::create(log).expect("a log");
         command.stdout(Stdio::null()).stderr(log);
         Self {
             child: command.spawn().expect("the program starts"),
@@ -170,6 +184,11 @@ impl Daemon {
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         let mut paths = files.into_iter().flatten().flatten();
         paths.any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path.to_str().is_some_and(&wanted)))
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends it a signal, where it still runs.

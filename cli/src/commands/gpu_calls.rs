@@ -26,6 +26,10 @@ pub(crate) struct GpuCallsArgs {
 /// File name of the stand-in library, next to this program.
 const STAND_IN: &str = "librankguard_fake_nvml.so";
 
+/// The running executable itself, also after an upgrade has replaced its file: an agent and its helper processes have
+/// the same version.
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
+
 /// Parses the options of this command if it is the one on the command line. A separate parser keeps the helper process
 /// small: the parser of all commands would be most of its memory.
 pub(crate) fn parse_args() -> Option<Result<GpuCallsArgs, clap::Error>> {
@@ -67,24 +71,22 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::AgentSettings, scenario: O
             None => stand_in()?,
         });
     }
-    settings.gpu_process = helper_command(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
-    settings.stack_process = vec![own_file()?.into(), "stack-calls".into()];
-    settings.arena_process = vec![own_file()?.into(), "keep-arenas".into()];
-    // The running executable itself, even after an upgrade has replaced the file: agent and supervisor have the same
-    // version.
-    settings.supervisor_process = vec!["/proc/self/exe".into(), supervise_ranks::NAME.into()];
+    settings.gpu_process = helper_command(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline);
+    settings.stack_process = vec![OWN_EXECUTABLE.into(), "stack-calls".into()];
+    settings.arena_process = vec![OWN_EXECUTABLE.into(), "keep-arenas".into()];
+    settings.supervisor_process = vec![OWN_EXECUTABLE.into(), supervise_ranks::NAME.into()];
     Ok(())
 }
 
 /// Returns the command line of the helper process that calls a library, with a deadline per call.
-pub(crate) fn helper_command(library: Option<&Path>, deadline: Duration) -> Result<Vec<OsString>, CliError> {
-    let mut words: Vec<OsString> = vec![own_file()?.into(), "gpu-calls".into(), "--deadline-ms".into()];
+pub(crate) fn helper_command(library: Option<&Path>, deadline: Duration) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![OWN_EXECUTABLE.into(), "gpu-calls".into(), "--deadline-ms".into()];
     words.push(deadline.as_millis().to_string().into());
     if let Some(library) = library {
         words.push("--library".into());
         words.push(library.into());
     }
-    Ok(words)
+    words
 }
 
 /// Returns the path of the stand-in GPU library that was built with this program.

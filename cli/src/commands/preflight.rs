@@ -169,10 +169,7 @@ pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<CommandExi
         proc_root: agent.proc_root,
         sysfs_root: agent.sysfs_root,
         // A call is given up before the process is, so that the result can name the call.
-        gpu_process: gpu_calls::helper_command(
-            agent.nvml_library.as_deref(),
-            Duration::from_secs(args.deadline_s) / 2,
-        )?,
+        gpu_process: gpu_calls::helper_command(agent.nvml_library.as_deref(), Duration::from_secs(args.deadline_s) / 2),
         ..JobRequirements::default()
     };
     let note = WorkNote::start(format!("checking this node, at most {} s per check", args.deadline_s));
