@@ -33,6 +33,8 @@ test-all: test
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     tests/promtool.sh target/release/rankguard
     tests/smtp.sh target/release/rankguard
+    cargo build --release -p rankguard-history
+    tests/deb.sh target/release
     tests/schemathesis.sh target/release/rankguard
     checkpoint/tiers/tests/object_stores.sh
     tests/console.sh target/release/rankguard
