@@ -46,4 +46,33 @@ fn a_summary_counts_the_cases_of_the_list() {
         .says(&["there is no grouping \"clas\"", "did you mean class?"]);
     let none = json(&["--class", "segfault"]);
     assert_eq!((&none["cases"], &none["from"]), (&Value::from(0), &Value::Null));
+    the_journal_has_the_same(cluster, &summary);
+}
+
+/// The journal has the cases of its controller, while that runs and after it was killed.
+fn the_journal_has_the_same(mut cluster: Cluster, summary: &Value) {
+    let journal = cluster.dir.path().join("controller");
+    let journal = journal.to_str().expect("a text").to_owned();
+    let read = |words: &[&str]| -> Value {
+        let ran = rankguard(&[&["cases"], words, &["--journal", &journal, "--format", "json"]].concat()).expect(0);
+        serde_json::from_str(&ran.stdout).expect("JSON")
+    };
+    let listed = cluster.ask(&["cases", "--format", "json"]);
+    assert_eq!(read(&["list"]), listed);
+    cluster.controller.take().expect("it runs").kill();
+    assert_eq!(read(&["list"]), listed);
+    let groups = read(&["summary", "--by", "job"]);
+    assert_eq!(
+        (&groups["cases"], &groups["groups"]),
+        (&summary["cases"], &summary["groups"])
+    );
+    let newest = listed[0]["id"].to_string();
+    assert_eq!(read(&["show", &newest]), listed[0]);
+    rankguard(&["cases", "show", "99", "--journal", &journal])
+        .expect(2)
+        .says(&["there is no case 99", &journal]);
+    let absent = format!("{journal}/nothing");
+    rankguard(&["cases", "--journal", &absent])
+        .expect(2)
+        .says(&["cannot read the journal", &absent]);
 }

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod cancel;
 mod case_filter;
 mod case_reading;
+mod case_source;
 mod case_summary;
 pub(crate) mod cases;
 pub(crate) mod checkpoint;

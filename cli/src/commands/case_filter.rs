@@ -122,10 +122,10 @@ impl CaseFilterArgs {
     }
 
     /// Returns the beginning of the selected time, which is `--since` or the first of these cases, and its end, which is
-    /// `--until` or now.
-    pub(crate) fn window(&self, cases: &[Case]) -> (Option<Timestamp>, Timestamp) {
+    /// `--until` or the end of what the source knows.
+    pub(crate) fn window(&self, cases: &[Case], end: Timestamp) -> (Option<Timestamp>, Timestamp) {
         let first = cases.iter().map(|case| case.first_at).min();
-        (self.since.or(first), self.until.unwrap_or_else(now))
+        (self.since.or(first), self.until.unwrap_or(end))
     }
 
     fn query(&self) -> CaseQuery {
@@ -155,7 +155,7 @@ fn require(what: &str, wanted: &str, known: BTreeSet<&str>, hint: &str) -> Resul
 }
 
 /// Returns the time of this machine's clock.
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp(0).after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 

@@ -10,7 +10,7 @@ use rankguard_summary::{CaseGroup, CaseGrouping, CaseSummary, RankCounts, Summar
 use serde::Serialize;
 
 use super::case_filter::CaseFilterArgs;
-use super::cases::CaseSourceArgs;
+use super::case_source::{CaseSourceArgs, SourcedCases};
 use crate::args::{CommonArgs, OutputFormat};
 use crate::config::nearest;
 use crate::display_text;
@@ -52,7 +52,7 @@ enum SummaryFormat {
 #[derive(Debug, Serialize)]
 struct SummaryDocument<'a> {
     by: &'a str,
-    /// Beginning and end of the selection: `--since` or the first selected case, `--until` or now.
+    /// Beginning and end of the selection: `--since` or the first selected case, `--until` or the end of the source.
     from: Option<Timestamp>,
     to: Timestamp,
     #[serde(flatten)]
@@ -82,7 +82,7 @@ const COLUMNS: &[TableColumn<CaseGroup>] = &[
 pub(super) fn run(args: &CasesSummaryArgs, common: &CommonArgs) -> Result<(), CliError> {
     let catalogue = Catalogue::builtin();
     let grouping = CaseGrouping::parse(&args.by, catalogue).ok_or_else(|| unknown_grouping(&args.by, catalogue))?;
-    let (cases, status) = args.asked.cases(common)?;
+    let SourcedCases { cases, status, end } = args.asked.cases(common)?;
     args.filter.check(&cases, status.as_ref())?;
     let cases = args.filter.page(cases, None).cases;
     let domains = status.as_ref().map(domains).unwrap_or_default();
@@ -93,7 +93,7 @@ pub(super) fn run(args: &CasesSummaryArgs, common: &CommonArgs) -> Result<(), Cl
         ranks: &ranks,
     };
     let summary = CaseSummary::of(&cases, grouping, &input);
-    let (from, to) = args.filter.window(&cases);
+    let (from, to) = args.filter.window(&cases, end);
     print(args, &summary, from, to);
     if let Some(status) = &status {
         super::status::note_journal_gaps(status);

@@ -1,23 +1,18 @@
-//! `rankguard cases [list|summary|show|ack|comment|close|correct]`, for a controller or the agent of this node.
+//! `rankguard cases [list|summary|show|ack|comment|close|correct]`, for a controller, its journal or the agent of this node.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use rankguard_faults::classes;
-use rankguard_model::{
-    Case, CaseDelays, CaseId, CaseNoteKind, CaseState, EvidenceSource, ReasoningEntry, StatusView, Timestamp,
-};
-
+use rankguard_model::{Case, CaseDelays, CaseId, CaseNoteKind, CaseState, EvidenceSource, ReasoningEntry, Timestamp};
 use rankguard_proto::v1;
 use serde::Serialize;
 
 use super::case_filter::CaseFilterArgs;
 use super::case_reading;
+use super::case_source::{CaseSourceArgs, SourcedCases};
 use super::case_summary::{self, CasesSummaryArgs};
-use super::local;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
-use crate::client::ClientError;
 use crate::display_text::{self, CaseDocument, case_progress, or_dash, or_empty, role};
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -78,19 +73,6 @@ pub(crate) struct CaseNoteArgs {
     pub(crate) address: ControllerAddress,
 }
 
-/// Source of the cases: a controller or the agent of this node.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct CaseSourceArgs {
-    #[command(flatten)]
-    address: ControllerAddress,
-    /// Conclude cases from the newest findings of this node's agent instead of a controller
-    #[arg(long, conflicts_with = "controller")]
-    local: bool,
-    /// With --local, state directory of the agent [setting agent.state_dir]
-    #[arg(long, value_name = "DIR", requires = "local")]
-    state_dir: Option<PathBuf>,
-}
-
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CasesListArgs {
     #[command(flatten)]
@@ -130,7 +112,7 @@ const COLUMNS: &[TableColumn<Case>] = &[
 pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     match args.action.unwrap_or(CasesAction::List(args.list)) {
         CasesAction::List(args) => {
-            let (cases, status) = args.asked.cases(common)?;
+            let SourcedCases { cases, status, .. } = args.asked.cases(common)?;
             args.filter.check(&cases, status.as_ref())?;
             print(&args, cases);
             if let Some(status) = &status {
@@ -199,48 +181,6 @@ fn class_words(case: &Case) -> String {
         Some(class) if *class == case.verdict.class => format!("{class} (confirmed)"),
         Some(class) => format!("{} (corrected: {class})", case.verdict.class),
         None => case.verdict.class.to_string(),
-    }
-}
-
-/// Returns the number of closed cases that the controller no longer lists; case numbers have no gaps.
-fn removed_cases(cases: &[Case]) -> Option<u64> {
-    let newest = cases.iter().map(|case| case.id.0).max()?;
-    let removed = newest.saturating_sub(cases.len() as u64);
-    (removed > 0).then_some(removed)
-}
-
-impl CaseSourceArgs {
-    /// Fetches all cases, and the controller's status unless `--local` is set.
-    pub(super) fn cases(&self, common: &CommonArgs) -> Result<(Vec<Case>, Option<StatusView>), CliError> {
-        if self.local {
-            return Ok((local::cases(self.state_dir.as_deref(), common)?, None));
-        }
-        let client = self.address.client(common)?;
-        let (cases, status) =
-            block_on(async { Ok::<_, ClientError>((client.cases().await?, client.status().await?)) })??;
-        if let Some(removed) = removed_cases(&cases) {
-            out::note(&format!(
-                "{} left the controller's memory; the journal retains {} for controller.journal.retain_days and \
-                 retain_bytes (`rankguard replay --journal`, `rankguard dataset`)",
-                display_text::count(usize::try_from(removed).unwrap_or(usize::MAX), "older closed case"),
-                if removed == 1 { "it" } else { "them" }
-            ));
-        }
-        Ok((cases, Some(status)))
-    }
-
-    fn case(&self, id: CaseId, common: &CommonArgs) -> Result<Case, CliError> {
-        if self.local {
-            let found = self.cases(common)?.0.into_iter().find(|case| case.id == id);
-            return found.ok_or_else(|| {
-                CliError::failure(
-                    format!("there is no case {id} in the findings of the agent of this node"),
-                    "`rankguard cases --local` lists the cases",
-                )
-            });
-        }
-        let client = self.address.client(common)?;
-        Ok(block_on(client.case(id))??)
     }
 }
 
@@ -331,9 +271,9 @@ fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
         (DocumentFormat::Table, None) => {}
     }
     if let Some(reading) = &second_reader
-        && !args.asked.local
+        && let Some(address) = args.asked.controller()
     {
-        case_reading::mark_for_review(&case, reading, &args.asked.address, common);
+        case_reading::mark_for_review(&case, reading, address, common);
     }
     Ok(())
 }

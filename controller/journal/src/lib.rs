@@ -48,7 +48,8 @@ pub use analysis::{
 pub use error::JournalError;
 use order::EntrySequencer;
 pub use read::{
-    JournalStart, RecordedJournal, ReplayResult, cases, evidence, in_use, is_journal, policy, read, scan, scan_from,
+    JournalHistory, JournalStart, RecordedJournal, ReplayResult, cases, evidence, history, in_use, is_journal, policy,
+    read, scan, scan_from,
 };
 pub use retention::JournalRetention;
 pub use snapshot::{EncodedSnapshot, SnapshotError, encode_snapshot};

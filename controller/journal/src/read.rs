@@ -226,11 +226,53 @@ pub fn cases(
     path: &Path,
     most: u64,
     catalogue: Option<&'static Catalogue>,
+    change: impl FnMut(&mut Evidence),
+    problem: impl FnMut(JournalError),
+) -> Result<ReplayResult, JournalError> {
+    let replayed = replay(path, most, catalogue, change, problem)?;
+    let cases = replayed.state.iter().flat_map(|state| state.cases().values().cloned());
+    Ok(ReplayResult {
+        cases: cases.collect(),
+        entries: replayed.entries,
+    })
+}
+
+/// History of a controller, from its journal.
+#[derive(Debug, Clone)]
+pub struct JournalHistory {
+    /// State after the last entry, with all cases, plans and finished jobs of the entries; what the retention has removed is
+    /// known as the oldest snapshot had it. `None` for a journal without entries.
+    pub state: Option<DecisionState>,
+    /// Time of the last entry.
+    pub last: Option<Timestamp>,
+}
+
+/// Replays all entries that are present in a journal, which is only read. `path` is the journal file or its state
+/// directory. `problem` receives the errors of missing and unreadable entries. Fails as [`scan`] does.
+pub fn history(path: &Path, problem: impl FnMut(JournalError)) -> Result<JournalHistory, JournalError> {
+    let replayed = replay(path, u64::MAX, None, |_| {}, problem)?;
+    Ok(JournalHistory {
+        state: replayed.state,
+        last: replayed.last,
+    })
+}
+
+struct Replayed {
+    state: Option<DecisionState>,
+    entries: u64,
+    last: Option<Timestamp>,
+}
+
+fn replay(
+    path: &Path,
+    most: u64,
+    catalogue: Option<&'static Catalogue>,
     mut change: impl FnMut(&mut Evidence),
     mut problem: impl FnMut(JournalError),
-) -> Result<ReplayResult, JournalError> {
+) -> Result<Replayed, JournalError> {
     let mut state = None;
     let mut entries = 0;
+    let mut last = None;
     let begin = Cell::new(None);
     scan_from(
         path,
@@ -253,6 +295,7 @@ pub fn cases(
                     if let Event::EvidenceArrived { evidence } = &mut stamped.event {
                         change(evidence);
                     }
+                    last = Some(stamped.at);
                     step(state, &stamped);
                 }
                 Err(wrong) => problem(wrong),
@@ -260,9 +303,11 @@ pub fn cases(
             Ok(())
         },
     )?;
-    let state = state.or(begin.take());
-    let cases = state.iter().flat_map(|state| state.cases().values().cloned()).collect();
-    Ok(ReplayResult { cases, entries })
+    Ok(Replayed {
+        state: state.or(begin.take()),
+        entries,
+        last,
+    })
 }
 
 /// Returns true for a journal and for the state directory of one. A damaged file with the magic number of a redb
