@@ -638,3 +638,53 @@ fn the_folder_of_an_authority_is_closed_to_others_rg_13() {
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&ca), mode(&ca.join("ca.key"))), (0o700, 0o600));
 }
+
+/// A stolen key: its certificate is revoked by name, and controller and agents refuse it without a restart.
+#[test]
+fn a_revoked_operator_is_refused_at_once() {
+    let site = Site::new();
+    let list = site.path("ca/crl.pem");
+    let ca = site.path("ca");
+    let revoke = |words: &[&str]| rankguard(&[&["identity", "revoke", "--ca", text_of(&ca)], words].concat());
+    let controller = site.issue(PeerRole::Controller, "", "127.0.0.1");
+    let ada = site.issue(PeerRole::Operator, "ada", "127.0.0.1");
+    let eve = site.issue(PeerRole::Operator, "eve", "127.0.0.1");
+    site.authority.revoke(&[]).expect("an empty list");
+    let state = site.path("controller-state");
+    let words = ["controller", "--listen", "127.0.0.1:0", "--state-dir", text_of(&state)];
+    let config = site.path("crl.toml");
+    fs::write(&config, format!("[identity]\ncrl = {:?}\n", text_of(&list))).expect("written");
+    let words = [&["--config", text_of(&config)], &words[..]].concat();
+    let _controller = Daemon::start(&with(&words, &controller), &site.path("controller.log"));
+    let told = site.path("controller-state/controller.addr");
+    let address = until("the controller to listen", LIMIT, || fs::read_to_string(&told).ok());
+    let address = address.trim();
+    ask(&eve, address, &["status"]).expect(0);
+
+    revoke(&["--role", "operator", "--name", "mallory"])
+        .expect(2)
+        .says(&["no certificate of role operator and name \"mallory\""]);
+    let ran = revoke(&["--role", "operator", "--name", "eve"])
+        .expect(0)
+        .says(&["rankguard://test/operator/eve", "identity.crl"]);
+    assert_eq!(ran.stdout.trim(), text_of(&list));
+    // No signal is needed: the next handshake finds the new list.
+    ask(&eve, address, &["status"])
+        .expect(2)
+        .says(&["certificate: revoked"]);
+    ask(&ada, address, &["status"]).expect(0);
+    // By file, and by the serial number that `show` prints.
+    let shown = rankguard(&["identity", "show", text_of(&ada.certificate), "--format", "json"]);
+    let serial = json(&shown)[0]["serial"].as_str().expect("a serial number").to_owned();
+    revoke(&["--serial", &serial])
+        .expect(0)
+        .says(&["rankguard://test/operator/ada"]);
+    ask(&ada, address, &["status"])
+        .expect(2)
+        .says(&["certificate: revoked"]);
+    revoke(&[text_of(&controller.certificate)]).expect(0);
+    let checked = rankguard(&with(&["--config", text_of(&config), "config", "check"], &controller)).expect(1);
+    assert!(checked.stdout.contains("is revoked"), "{}", checked.stdout);
+    revoke(&[]).expect(64);
+    revoke(&["--serial", "xyz"]).expect(64).says(&["is no serial number"]);
+}

@@ -197,6 +197,7 @@ fn issue(ca: &str, role: &str, name: &str, folder: &str) -> IdentityFiles {
         ca: file("ca.pem"),
         certificate: file("certificate.pem"),
         key: file("key.pem"),
+        crl: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Private certificate authority of a cluster: creates itself, and signs certificates.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -8,17 +9,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::certificate::{CertificateFields, DAY};
 use crate::files::IdentityFiles;
 use crate::name::{NameError, PeerName, PeerRole};
+use crate::revocation::{self, CertificateSerial};
 
 /// Files of the authority in its directory.
 const CA_CERTIFICATE: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
+/// Revocation list of the authority: its entries are what has been revoked.
+const CA_CRL: &str = "crl.pem";
+/// Record of the issued certificates: serial number, name and end of validity, one a line.
+const CA_ISSUED: &str = "issued.txt";
 /// Files of an identity in the directory that it was issued into.
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
@@ -66,15 +74,25 @@ pub enum AuthorityError {
     Random,
 }
 
-/// Certificate authority: its directory holds its certificate and its signing key.
+/// Certificate that an authority has issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedCertificate {
+    pub serial: CertificateSerial,
+    /// Name of its owner.
+    pub name: PeerName,
+}
+
+/// Certificate authority: its directory holds its certificate, its signing key, the record of issued certificates and the
+/// revocation list.
 #[derive(Debug)]
 pub struct CertificateAuthority {
+    dir: PathBuf,
     card: CertificateFields,
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Maximum bytes of an authority's file.
+/// Maximum bytes of a certificate, a key and a revocation list.
 const KEY_BYTES: u64 = 1 << 20;
 
 impl CertificateAuthority {
@@ -131,6 +149,7 @@ impl CertificateAuthority {
         let issuer = Issuer::from_ca_cert_pem(&certificate, key);
         let issuer = issuer.map_err(|problem| unusable(&certificate_path, format!("cannot sign: {problem}")))?;
         Ok(Self {
+            dir: dir.to_owned(),
             card,
             certificate,
             issuer,
@@ -168,22 +187,124 @@ impl CertificateAuthority {
             ca: out.join(CA_CERTIFICATE),
             certificate: out.join(CERTIFICATE),
             key: out.join(KEY),
+            crl: None,
         };
         nothing_at(&[files.ca.clone(), files.certificate.clone(), files.key.clone()])?;
         write(&files.key, key.serialize_pem().as_bytes(), 0o600)?;
         write(&files.certificate, certificate.as_bytes(), 0o644)?;
         write(&files.ca, self.certificate.as_bytes(), 0o644)?;
         let card = read_back(certificate.as_bytes(), &files.certificate)?;
+        self.record(&card)?;
         Ok((card, files))
     }
+
+    /// Appends a certificate to the record of those issued.
+    fn record(&self, card: &CertificateFields) -> Result<(), AuthorityError> {
+        let path = self.dir.join(CA_ISSUED);
+        let written = || {
+            let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+            let line = format!("{} {} {}\n", card.serial, card.name, card.valid_until());
+            file.write_all(line.as_bytes())?;
+            file.sync_all()
+        };
+        written().map_err(|source| io_error("write", &path, source))
+    }
+
+    /// Returns the issued certificates of the record, oldest first. Authorities of older versions have issued certificates
+    /// that are not in it.
+    pub fn issued(&self) -> Result<Vec<IssuedCertificate>, AuthorityError> {
+        let path = self.dir.join(CA_ISSUED);
+        let text = match rankguard_files::read_text(&path, RECORD_BYTES) {
+            Ok(text) => text,
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(io_error("read", &path, source)),
+        };
+        let certificate = |(at, line): (usize, &str)| {
+            let mut words = line.split_whitespace();
+            let serial = words.next().and_then(|word| word.parse().ok());
+            let name = words.next().and_then(|word| word.parse().ok());
+            let read = serial
+                .zip(name)
+                .map(|(serial, name)| IssuedCertificate { serial, name });
+            read.ok_or_else(|| AuthorityError::Unusable {
+                path: path.clone(),
+                why: format!("has no serial number and name in line {}", at + 1),
+            })
+        };
+        text.lines().enumerate().map(certificate).collect()
+    }
+
+    /// Adds certificates to the revocation list and signs it again. Returns the path of the list.
+    pub fn revoke(&self, serials: &[CertificateSerial]) -> Result<PathBuf, AuthorityError> {
+        let path = self.dir.join(CA_CRL);
+        let now = crate::now();
+        let mut revoked = self.revoked()?;
+        for serial in serials {
+            revoked.entry(serial.clone()).or_insert(now);
+        }
+        let epoch = date_time_ymd(1970, 1, 1);
+        let entry = |(serial, at): (&CertificateSerial, &i64)| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(serial.bytes()),
+            revocation_time: epoch + since_1970(*at),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: epoch + since_1970(now),
+            // The list does not end before the authority.
+            next_update: epoch + since_1970(self.card.until),
+            // Entries are only added, so that each other list has a higher number.
+            crl_number: SerialNumber::from(revoked.len() as u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.issuer)?.pem()?;
+        let written = rankguard_files::private::replace_file(&path, list.as_bytes(), 0o644);
+        written.map_err(|source| io_error("write", &path, source))?;
+        Ok(path)
+    }
+
+    /// Returns the entries of the revocation list with their Unix times; none without a list.
+    pub fn revoked(&self) -> Result<BTreeMap<CertificateSerial, i64>, AuthorityError> {
+        let path = self.dir.join(CA_CRL);
+        let text = match rankguard_files::read_text(&path, KEY_BYTES) {
+            Ok(text) => text,
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(source) => return Err(io_error("read", &path, source)),
+        };
+        let unusable = |why: String| AuthorityError::Unusable {
+            path: path.clone(),
+            why,
+        };
+        let own = CertificateDer::from_pem_slice(self.certificate.as_bytes());
+        let own = own.map_err(|problem| unusable(format!("cannot be verified: {problem}")))?;
+        revocation::parse_lists(text.as_bytes(), &[own]).map_err(unusable)
+    }
+}
+
+/// Maximum bytes of the record: 100,000 certificates and more.
+const RECORD_BYTES: u64 = 16 << 20;
+
+fn io_error(what: &'static str, path: &Path, source: io::Error) -> AuthorityError {
+    AuthorityError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Returns the time from the beginning of 1970 to a Unix time.
+fn since_1970(at: i64) -> Duration {
+    Duration::from_secs(at.max(0).unsigned_abs())
 }
 
 fn params(name: &PeerName, hosts: &[String], days: u32) -> Result<CertificateParams, AuthorityError> {
     let mut params = CertificateParams::default();
     let now = crate::now();
     let until = now.saturating_add(i64::from(days) * DAY).min(FOREVER);
-    let moment = |at: i64| date_time_ymd(1970, 1, 1) + Duration::from_secs(at.max(0).unsigned_abs());
-    (params.not_before, params.not_after) = (moment(now - LEEWAY), moment(until));
+    let epoch = date_time_ymd(1970, 1, 1);
+    (params.not_before, params.not_after) = (epoch + since_1970(now - LEEWAY), epoch + since_1970(until));
     let mut serial = crate::secret::<16>().ok_or(AuthorityError::Random)?;
     // Positive and of full length, as RFC 5280 requires.
     serial[0] = serial[0] & 0x7f | 0x40;
@@ -211,8 +332,6 @@ fn host_name(host: &str) -> Result<&str, AuthorityError> {
 
 /// Returns the public key of a certificate.
 fn x509_key(pem: &[u8]) -> Option<Vec<u8>> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject as _;
     use x509_parser::prelude::{FromDer as _, X509Certificate};
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, read) = X509Certificate::from_der(&der).ok()?;

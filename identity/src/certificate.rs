@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::name::PeerName;
+use crate::revocation::CertificateSerial;
 
 /// Remaining days below which a certificate should be renewed.
 const SOON_DAYS: f64 = 14.0;
@@ -17,6 +18,8 @@ pub(crate) const DAY: i64 = 86_400;
 /// Contents of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFields {
+    /// Serial number.
+    pub serial: CertificateSerial,
     /// Name of the owner.
     pub name: PeerName,
     /// Host names and addresses of the owner.
@@ -62,6 +65,7 @@ impl CertificateFields {
             _ => return Err(format!("names {} at once; it may name one", names.len())),
         };
         Ok(Self {
+            serial: CertificateSerial::of(read.raw_serial()),
             name,
             hosts,
             from: read.validity().not_before.timestamp(),

@@ -1,4 +1,4 @@
-//! The three files of an identity, with their checks.
+//! Files of an identity, with their checks.
 
 use std::fs::Metadata;
 use std::io::Read as _;
@@ -17,6 +17,7 @@ use crate::handshake;
 use crate::loaded::LoadedIdentity;
 use crate::name::PeerRole;
 use crate::problem::{IdentityProblem, IdentityProblems};
+use crate::revocation::{self, RevokedSerials};
 
 /// Maximum bytes of a file; a certificate has about a thousand.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -30,23 +31,31 @@ pub struct IdentityFiles {
     pub certificate: PathBuf,
     /// Key of the certificate (PEM), readable by its owner only.
     pub key: PathBuf,
+    /// Revocation lists of the authorities (PEM), if there are any.
+    pub crl: Option<PathBuf>,
 }
 
-/// Inode, size and change time of the three files; a difference means that they were replaced.
+/// Inode, size and change time of the files; a difference means that they were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileStamps([Option<(u64, u64, i64, i64)>; 3]);
+pub(crate) struct FileStamps([Option<(u64, u64, i64, i64)>; 4]);
 
 impl IdentityFiles {
     pub(crate) fn stamp(&self) -> FileStamps {
-        let stamp = |path: &PathBuf| {
-            let it: Metadata = std::fs::metadata(path).ok()?;
+        let stamp = |path: Option<&PathBuf>| {
+            let it: Metadata = std::fs::metadata(path?).ok()?;
             Some((it.ino(), it.size(), it.ctime(), it.ctime_nsec()))
         };
-        FileStamps([&self.ca, &self.certificate, &self.key].map(stamp))
+        let files = [
+            Some(&self.ca),
+            Some(&self.certificate),
+            Some(&self.key),
+            self.crl.as_ref(),
+        ];
+        FileStamps(files.map(stamp))
     }
 
-    /// Reads all three files and checks them together: the key belongs to the certificate, the authority has signed
-    /// it, it is valid now, it has a name, and only its owner can read the key.
+    /// Reads all files and checks them together: the key belongs to the certificate, the authority has signed it and the
+    /// revocation list, it is valid now and not revoked, it has a name, and only its owner can read the key.
     pub(crate) fn read(&self) -> Result<LoadedIdentity, IdentityProblems> {
         let mut problems = Vec::new();
         let mut note = |file: &Path, what: String| {
@@ -60,6 +69,17 @@ impl IdentityFiles {
             .map_err(|what| note(&self.certificate, what))
             .ok();
         let key = read_key(&self.key).map_err(|what| note(&self.key, what)).ok();
+        let revoked = self.crl.as_ref().map_or(Some(RevokedSerials::new()), |path| {
+            read_crl(path, &self.ca).map_err(|what| note(path, what)).ok()
+        });
+        if let (Some(revoked), Some((_, card))) = (&revoked, &chain)
+            && revoked.contains_key(&card.serial)
+        {
+            note(
+                &self.certificate,
+                "is revoked; `rankguard identity issue` makes a new one".to_owned(),
+            );
+        }
         if let (Some(roots), Some((chain, card))) = (&roots, &chain)
             && let Err(what) = signed(roots, chain, card)
         {
@@ -76,9 +96,10 @@ impl IdentityFiles {
                 })
                 .ok()
         });
-        match (problems.is_empty(), roots, chain, certified) {
-            (true, Some(roots), Some((_, card)), Some(certified)) => {
-                LoadedIdentity::new(card, Arc::new(certified), Arc::new(roots)).map_err(|what| {
+        match (problems.is_empty(), roots, chain, certified, revoked) {
+            (true, Some(roots), Some((_, card)), Some(certified), Some(revoked)) => {
+                let loaded = LoadedIdentity::new(card, Arc::new(certified), Arc::new(roots), Arc::new(revoked));
+                loaded.map_err(|what| {
                     IdentityProblems(vec![IdentityProblem {
                         file: self.ca.clone(),
                         what,
@@ -139,6 +160,12 @@ fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, CertificateF
         return Err("is the authority's own certificate; `rankguard identity issue` makes one to work with".to_owned());
     }
     Ok((chain, card))
+}
+
+fn read_crl(path: &Path, ca: &Path) -> Result<RevokedSerials, String> {
+    let (bytes, _) = contents(path)?;
+    // An authority that cannot be read is a fault of its own file.
+    revocation::parse_lists(&bytes, &certificates(ca).unwrap_or_default())
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {

@@ -42,6 +42,7 @@ fn certificate(why: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "its certificate is not valid yet: one of the two clocks is wrong".to_owned()
         }
+        CertificateError::Revoked => "its certificate is revoked".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate is not for this side of a connection: an operator's cannot serve".to_owned()
         }
@@ -58,6 +59,7 @@ fn alerted(alert: AlertDescription) -> String {
             "it refuses this side's certificate: signed by another authority"
         }
         AlertDescription::CertificateExpired => "it refuses this side's certificate: expired",
+        AlertDescription::CertificateRevoked => "it refuses this side's certificate: revoked",
         AlertDescription::BadCertificate | AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
             "it refuses this side's certificate: not one of this cluster"
         }

@@ -1,9 +1,10 @@
-//! Identity of this process: three files that are read again when they change.
+//! Identity of this process: files that are read again when they change.
 //!
 //! They are checked on [`TlsIdentity::reload`] (SIGHUP), at every handshake, and every hour. Unusable files are refused
 //! once, with file and reason, and the identity in use is retained.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::certificate::CertificateFields;
 use crate::files::{FileStamps, IdentityFiles};
 use crate::loaded::LoadedIdentity;
 use crate::problem::IdentityProblems;
+use crate::revocation::RevokedSerials;
 
 /// Interval of the checks without a handshake.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -24,6 +26,10 @@ pub struct TlsIdentity(Arc<SharedIdentity>);
 struct SharedIdentity {
     files: IdentityFiles,
     current: Mutex<IdentityCache>,
+    /// Number of successful readings; open connections check their certificates once for each.
+    reading: AtomicU64,
+    /// Revoked certificates of the last reading. Never locked while a file is read.
+    revoked: Mutex<Arc<RevokedSerials>>,
 }
 
 #[derive(Default)]
@@ -50,6 +56,8 @@ impl TlsIdentity {
         Self(Arc::new(SharedIdentity {
             files,
             current: Mutex::default(),
+            reading: AtomicU64::default(),
+            revoked: Mutex::default(),
         }))
     }
 
@@ -118,6 +126,16 @@ impl TlsIdentity {
         }
     }
 
+    /// Returns the number of successful readings of the files.
+    pub(crate) fn reading(&self) -> u64 {
+        self.0.reading.load(Ordering::Acquire)
+    }
+
+    /// Returns the revoked certificates of the last reading.
+    pub(crate) fn revoked(&self) -> Arc<RevokedSerials> {
+        self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn reload_if_changed(&self) -> Result<Arc<LoadedIdentity>, IdentityProblems> {
         let mut current = self.current();
         let stamp = self.0.files.stamp();
@@ -138,6 +156,8 @@ impl TlsIdentity {
                 let card = held.card.clone();
                 let days = format!("{:.1}", card.days_left());
                 tracing::info!(name = %card.name, days, "identity read");
+                *self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner) = held.revoked().clone();
+                self.0.reading.fetch_add(1, Ordering::Release);
                 current.held = Some(Arc::new(held));
                 Ok(card)
             }

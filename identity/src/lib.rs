@@ -14,9 +14,10 @@
 //!   would report it later, as a broken connection).
 //! - A handshake has a deadline and delays no other; concurrent handshakes are bounded (RG-9).
 //! - Unusable files never replace usable ones (they are refused with file and reason).
+//! - A certificate of the revocation list is refused in every handshake, and an open connection with it ends at its next
+//!   byte after the list was read.
 //!
-//! Absent: revocation (certificates are short-lived; the response to a lost key is a new authority), hardware keys,
-//! own intermediate authorities, and traffic between ranks, which belongs to the job.
+//! Absent: OCSP, hardware keys, own intermediate authorities, and traffic between ranks, which belongs to the job.
 
 mod authority;
 mod caller;
@@ -32,10 +33,11 @@ mod plaintext_refusal;
 mod problem;
 mod protocol;
 mod refusals;
+mod revocation;
 mod verify;
 mod wire;
 
-pub use authority::{AuthorityError, CertificateAuthority, IssueRequest};
+pub use authority::{AuthorityError, CertificateAuthority, IssueRequest, IssuedCertificate};
 pub use caller::{ConnectionPeer, RoleInterceptor};
 pub use certificate::CertificateFields;
 pub use files::IdentityFiles;
@@ -47,6 +49,7 @@ pub use plaintext_refusal::REQUIRES_TLS;
 pub use problem::{IdentityProblem, IdentityProblems};
 pub use protocol::AlpnProtocol;
 pub use refusals::{RefusalCounters, RefusalReason};
+pub use revocation::{CertificateSerial, SerialError};
 pub use wire::PeerStream;
 
 use std::sync::Arc;

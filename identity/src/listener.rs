@@ -20,6 +20,7 @@ use crate::identity::TlsIdentity;
 use crate::network::PeerTransport;
 use crate::protocol::AlpnProtocol;
 use crate::refusals::RefusalReason;
+use crate::revocation::ConnectionCheck;
 use crate::wire::PeerStream;
 
 /// First byte of TLS: a record of type handshake.
@@ -165,9 +166,8 @@ impl PeerAuthenticator {
         let mut secured = secured.map_err(|problem| bad(handshake::failed(&problem)))?;
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let card = shown.ok_or_else(|| bad("it shows no certificate".to_owned()))?;
-        let name = CertificateFields::of(card)
-            .map_err(|what| bad(format!("its certificate {what}")))?
-            .name;
+        let CertificateFields { name, serial, .. } =
+            CertificateFields::of(card).map_err(|what| bad(format!("its certificate {what}")))?;
         let own = held.card.name.cluster();
         if name.cluster() != own {
             return Err(bad(format!("it is {name}, and this is cluster {own}")));
@@ -183,6 +183,7 @@ impl PeerAuthenticator {
             address: Some(peer),
             name: Some(Arc::new(name)),
         };
-        Ok(Some(PeerStream::tls(secured.into(), caller)))
+        let check = ConnectionCheck::new(identity, serial);
+        Ok(Some(PeerStream::tls(secured.into(), caller, check)))
     }
 }

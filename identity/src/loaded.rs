@@ -10,8 +10,9 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::certificate::CertificateFields;
+use crate::revocation::{RevokedSerials, UnrevokedVerifier};
 
-/// Identity from one reading of its three files: authority, certificate and key. The certificate is verified.
+/// Identity from one reading of its files: authority, certificate, key and revocation list. The certificate is verified.
 #[derive(Debug)]
 pub(crate) struct LoadedIdentity {
     /// Fields of this process's certificate.
@@ -21,6 +22,8 @@ pub(crate) struct LoadedIdentity {
     roots: Arc<RootCertStore>,
     /// Verifier of client certificates.
     callers: Arc<dyn ClientCertVerifier>,
+    /// Certificates that are refused.
+    revoked: Arc<RevokedSerials>,
 }
 
 impl LoadedIdentity {
@@ -29,14 +32,24 @@ impl LoadedIdentity {
         card: CertificateFields,
         key: Arc<CertifiedKey>,
         roots: Arc<RootCertStore>,
+        revoked: Arc<RevokedSerials>,
     ) -> Result<Self, String> {
         let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider()).build();
+        let callers = UnrevokedVerifier {
+            inner: callers.map_err(|problem| problem.to_string())?,
+            revoked: revoked.clone(),
+        };
         Ok(Self {
             card,
             key,
             roots,
-            callers: callers.map_err(|problem| problem.to_string())?,
+            callers: Arc::new(callers),
+            revoked,
         })
+    }
+
+    pub(crate) fn revoked(&self) -> &Arc<RevokedSerials> {
+        &self.revoked
     }
 
     pub(crate) fn roots(&self) -> &Arc<RootCertStore> {

@@ -23,6 +23,7 @@ use crate::identity::TlsIdentity;
 use crate::problem::IdentityProblems;
 use crate::protocol::AlpnProtocol;
 use crate::refusals::RefusalCounters;
+use crate::revocation::ConnectionCheck;
 pub use crate::verify::ExpectedPeer;
 use crate::verify::PeerVerifier;
 use crate::wire::PeerStream;
@@ -197,14 +198,14 @@ impl PeerTransport {
             Err(problem) => return Err(failed(handshake::failed(&problem))),
         }
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let name = shown
-            .and_then(|der| CertificateFields::of(der).ok())
-            .map(|card| Arc::new(card.name));
+        let shown = shown.ok_or_else(|| "it shows no certificate".to_owned());
+        let fields = shown.and_then(CertificateFields::of).map_err(failed)?;
         let caller = ConnectionPeer {
             address: Some(at),
-            name,
+            name: Some(Arc::new(fields.name)),
         };
-        Ok(PeerStream::tls(secured.into(), caller))
+        let check = ConnectionCheck::new(identity, fields.serial);
+        Ok(PeerStream::tls(secured.into(), caller, check))
     }
 
     /// Connects to the first address of the host that may be dialled and accepts the connection; otherwise returns the

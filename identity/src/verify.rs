@@ -11,6 +11,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, Signatu
 use crate::certificate::CertificateFields;
 use crate::loaded::LoadedIdentity;
 use crate::name::{PeerName, PeerRole};
+use crate::revocation;
 
 /// Peer that a dialler expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,8 +84,9 @@ impl ServerCertVerifier for PeerVerifier {
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let roots = self.held.roots();
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, self.algorithms.all)?;
-        let named = CertificateFields::of(end_entity).and_then(|card| self.is_expected(&card).map(|()| card));
-        let card = named.map_err(foreign)?;
+        let card = CertificateFields::of(end_entity).map_err(foreign)?;
+        revocation::check(&card, self.held.revoked())?;
+        self.is_expected(&card).map_err(foreign)?;
         if self.expected.checks_host() && verify_server_name(&parsed, server_name).is_err() {
             let hosts = match card.hosts.as_slice() {
                 [] => "no host".to_owned(),

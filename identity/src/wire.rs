@@ -10,6 +10,7 @@ use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::caller::ConnectionPeer;
+use crate::revocation::ConnectionCheck;
 
 /// Byte stream. Flush after each message: TLS buffers unflushed bytes.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct PeerStream {
 enum TransportStream {
     Plain(TcpStream),
     // Boxed, because its state exceeds a kilobyte.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>, ConnectionCheck),
 }
 
 impl PeerStream {
@@ -31,8 +32,8 @@ impl PeerStream {
         Self { stream, caller }
     }
 
-    pub(crate) fn tls(stream: TlsStream<TcpStream>, caller: ConnectionPeer) -> Self {
-        let stream = TransportStream::Tls(Box::new(stream));
+    pub(crate) fn tls(stream: TlsStream<TcpStream>, caller: ConnectionPeer, check: ConnectionCheck) -> Self {
+        let stream = TransportStream::Tls(Box::new(stream), check);
         Self { stream, caller }
     }
 
@@ -46,7 +47,10 @@ impl AsyncRead for PeerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            TransportStream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            TransportStream::Tls(stream, check) => match check.run() {
+                Ok(()) => Pin::new(stream).poll_read(cx, buf),
+                Err(revoked) => Poll::Ready(Err(revoked)),
+            },
         }
     }
 }
@@ -55,21 +59,24 @@ impl AsyncWrite for PeerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            TransportStream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            TransportStream::Tls(stream, check) => match check.run() {
+                Ok(()) => Pin::new(stream).poll_write(cx, buf),
+                Err(revoked) => Poll::Ready(Err(revoked)),
+            },
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            TransportStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            TransportStream::Tls(stream, _) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            TransportStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            TransportStream::Tls(stream, _) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -80,14 +87,17 @@ impl AsyncWrite for PeerStream {
     ) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            TransportStream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            TransportStream::Tls(stream, check) => match check.run() {
+                Ok(()) => Pin::new(stream).poll_write_vectored(cx, bufs),
+                Err(revoked) => Poll::Ready(Err(revoked)),
+            },
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
             TransportStream::Plain(stream) => stream.is_write_vectored(),
-            TransportStream::Tls(stream) => stream.is_write_vectored(),
+            TransportStream::Tls(stream, _) => stream.is_write_vectored(),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_identity::{
-    AlpnProtocol, CertificateAuthority, DialError, ExpectedPeer, IdentityFiles, IssueRequest, PeerListener, PeerName,
-    PeerRole, PeerStream, PeerTransport, RefusalReason, TlsIdentity,
+    AlpnProtocol, CertificateAuthority, CertificateFields, CertificateSerial, DialError, ExpectedPeer, IdentityFiles,
+    IssueRequest, PeerListener, PeerName, PeerRole, PeerStream, PeerTransport, RefusalReason, TlsIdentity,
 };
 use rankguard_model::NodeId;
 use rustls::pki_types::pem::PemObject as _;
@@ -192,6 +192,7 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
         ca: site.path("agent-n2/ca.pem"),
         certificate: site.path("agent-n2/certificate.pem"),
         key: site.path("agent-n2/key.pem"),
+        crl: None,
     }));
     let (dialled, accepted) = tokio::join!(dial(&n2, &address, agent("n1")), listener.next());
     assert!(dialled.is_ok());
@@ -235,6 +236,7 @@ fn every_mistake_of_three_files_is_told_at_once() {
         ca: site.path("no"),
         certificate: site.path("agent-n1/key.pem"),
         key: other.certificate.clone(),
+        crl: None,
     };
     let lines = told(&absent);
     assert_eq!(lines.lines().count(), 3, "{lines}");
@@ -281,4 +283,104 @@ async fn while_one_authority_takes_the_place_of_another_both_are_taken() {
     let (dialled, accepted) = tokio::join!(dial(&n2_network, &address, agent("n1")), listener.next());
     assert!(dialled.is_ok(), "{dialled:?}");
     assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("n2")));
+}
+
+/// Identity with the revocation list of the site.
+fn watching(site: &Site, files: IdentityFiles) -> PeerTransport {
+    PeerTransport::with(TlsIdentity::new(IdentityFiles {
+        crl: Some(site.path("ca/crl.pem")),
+        ..files
+    }))
+}
+
+fn serial_of(files: &IdentityFiles) -> CertificateSerial {
+    CertificateFields::of_pem(&fs::read(&files.certificate).unwrap())
+        .unwrap()
+        .serial
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_is_refused_on_both_sides_and_in_open_connections() {
+    let site = Site::new("prod");
+    site.authority.revoke(&[]).unwrap();
+    let controller = site.files(PeerRole::Controller, "");
+    let (n1, n2) = (site.files(PeerRole::Agent, "n1"), site.files(PeerRole::Agent, "n2"));
+    let server = watching(&site, controller.clone());
+    let (mut listener, address) = listen(&server, AlpnProtocol::grpc()).await;
+    let first = PeerTransport::with(TlsIdentity::new(n1.clone()));
+    let (dialled, accepted) = tokio::join!(dial(&first, &address, ExpectedPeer::Controller), listener.next());
+    let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+    dialled.write_all(b"a").await.unwrap();
+    dialled.flush().await.unwrap();
+    assert_eq!(accepted.read_u8().await.unwrap(), b'a');
+
+    site.authority.revoke(&[serial_of(&n1)]).unwrap();
+    server.reload();
+    // The connection that was open before.
+    dialled.write_all(b"b").await.unwrap();
+    dialled.flush().await.unwrap();
+    let refusal = accepted.read_u8().await.unwrap_err();
+    assert!(refusal.to_string().contains("is revoked"), "{refusal}");
+    assert!(accepted.read_u8().await.is_err(), "it stays refused");
+    assert!(accepted.write_all(b"c").await.is_err());
+    // New connections: the peer is told why, and the other one is served.
+    let words = refused(&first, &address, ExpectedPeer::Controller).await;
+    assert!(words.contains("it refuses this side's certificate: revoked"), "{words}");
+    assert_eq!(count(&server, RefusalReason::Certificate), 1);
+    let second = watching(&site, n2);
+    let (dialled, accepted) = tokio::join!(dial(&second, &address, ExpectedPeer::Controller), listener.next());
+    assert!(dialled.is_ok() && accepted.is_some());
+    // A server whose certificate is revoked is not trusted either.
+    site.authority.revoke(&[serial_of(&controller)]).unwrap();
+    second.reload();
+    let words = refused(&second, &address, ExpectedPeer::Controller).await;
+    assert!(words.contains("its certificate is revoked"), "{words}");
+    let revoked = site.authority.revoked().unwrap();
+    assert_eq!(revoked.len(), 2, "earlier entries stay");
+}
+
+#[test]
+fn a_list_that_cannot_be_trusted_is_refused_and_the_one_before_stays() {
+    let site = Site::new("prod");
+    let other = Site::new("prod");
+    let files = site.files(PeerRole::Agent, "n1");
+    let list = site.authority.revoke(&[]).unwrap();
+    let identity = TlsIdentity::new(IdentityFiles {
+        crl: Some(list.clone()),
+        ..files.clone()
+    });
+    identity.reload().unwrap();
+    let foreign = other.authority.revoke(&[serial_of(&files)]).unwrap();
+    for (text, why) in [
+        (
+            fs::read(foreign).unwrap(),
+            "that no authority of identity.ca has signed",
+        ),
+        (b"nothing".to_vec(), "holds no revocation list"),
+        (fs::read(&files.ca).unwrap(), "holds no revocation list"),
+    ] {
+        fs::write(&list, text).unwrap();
+        let problems = identity.reload().unwrap_err().to_string();
+        assert!(problems.contains(why) && problems.contains("crl.pem"), "{problems}");
+        assert!(identity.card().is_ok());
+    }
+    fs::remove_file(&list).unwrap();
+    assert!(identity.reload().unwrap_err().to_string().contains("cannot be read"));
+    // The own certificate is revoked: the process learns it from its own list.
+    site.authority.revoke(&[serial_of(&files)]).unwrap();
+    assert!(identity.reload().unwrap_err().to_string().contains("is revoked"));
+}
+
+#[test]
+fn the_authority_records_what_it_issues() {
+    let site = Site::new("prod");
+    let files = [site.files(PeerRole::Agent, "n1"), site.files(PeerRole::Controller, "")];
+    let issued = site.authority.issued().unwrap();
+    let names: Vec<String> = issued.iter().map(|one| one.name.short()).collect();
+    assert_eq!(names, ["agent n1", "controller"]);
+    let serials: Vec<CertificateSerial> = issued.into_iter().map(|one| one.serial).collect();
+    assert_eq!(serials, files.map(|files| serial_of(&files)));
+    fs::write(site.path("ca/issued.txt"), "nothing here\n").unwrap();
+    let problem = site.authority.issued().unwrap_err().to_string();
+    assert!(problem.contains("in line 1"), "{problem}");
 }

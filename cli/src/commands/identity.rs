@@ -1,10 +1,12 @@
-//! `rankguard identity init|issue|show`: the certificate authority and certificates of a cluster.
+//! `rankguard identity init|issue|revoke|show`: the certificate authority and certificates of a cluster.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use rankguard_identity::{AuthorityError, CertificateAuthority, CertificateFields, IssueRequest, PeerRole};
+use rankguard_identity::{
+    AuthorityError, CertificateAuthority, CertificateFields, CertificateSerial, IssueRequest, PeerName, PeerRole,
+};
 use serde::Serialize;
 
 use crate::args::FormatArgs;
@@ -34,6 +36,8 @@ pub(crate) enum IdentityAction {
     },
     /// Create a key and a certificate for a controller, agent, operator or launcher
     Issue(IssueArgs),
+    /// Revoke certificates: writes the revocation list of the authority, for `identity.crl` on every machine
+    Revoke(RevokeArgs),
     /// Show a certificate's role, name and expiry; exit code 1 if one expires within 14 days
     Show {
         /// Certificate (PEM), or a directory: its certificate.pem and those of its folders
@@ -68,6 +72,25 @@ pub(crate) struct IssueArgs {
     /// a folder in it
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RevokeArgs {
+    /// Directory of the certificate authority
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ca: PathBuf,
+    /// Certificates (PEM), or directories with them, as for `identity show`
+    #[arg(value_name = "FILE", required_unless_present_any = ["serials", "role"])]
+    pub(crate) files: Vec<PathBuf>,
+    /// Serial number, as `identity show` prints it; may be repeated
+    #[arg(long = "serial", value_name = "HEX")]
+    pub(crate) serials: Vec<CertificateSerial>,
+    /// Revoke all certificates that the authority has issued to the owner of this role and of --name
+    #[arg(long)]
+    pub(crate) role: Option<IssuedRole>,
+    /// With --role, name of the owner; a controller has none
+    #[arg(long, value_name = "NAME", requires = "role")]
+    pub(crate) name: Option<String>,
 }
 
 /// Role of a certificate's owner.
@@ -111,6 +134,7 @@ struct CertificateView {
     hosts: Vec<String>,
     valid_until: String,
     days_left: f64,
+    serial: String,
 }
 
 const COLUMNS: &[TableColumn<CertificateView>] = &[
@@ -120,6 +144,7 @@ const COLUMNS: &[TableColumn<CertificateView>] = &[
     ("hosts", |shown| shown.hosts.join(", ")),
     ("valid until", |shown| shown.valid_until.clone()),
     ("days left", |shown| format!("{:.1}", shown.days_left)),
+    ("serial", |shown| shown.serial.clone()),
 ];
 
 impl From<&CertificateFields> for CertificateView {
@@ -131,6 +156,7 @@ impl From<&CertificateFields> for CertificateView {
             hosts: card.hosts.clone(),
             valid_until: card.valid_until().to_string(),
             days_left: (card.days_left() * 10.0).round() / 10.0,
+            serial: card.serial.to_string(),
         }
     }
 }
@@ -148,6 +174,7 @@ pub(crate) fn run(args: &IdentityArgs) -> Result<CommandExit, CliError> {
             out::note("ca.key signs all certificates: store it readable by its owner only, and not on the nodes");
         }
         IdentityAction::Issue(args) => issue(args)?,
+        IdentityAction::Revoke(args) => revoke(args)?,
         IdentityAction::Show { file, format } => return show(file, format),
     }
     Ok(CommandExit::Fine)
@@ -235,6 +262,71 @@ fn issue(args: &IssueArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+fn revoke(args: &RevokeArgs) -> Result<(), CliError> {
+    let authority = CertificateAuthority::open(&args.ca).map_err(|problem| refused(problem, OWNER_HINT))?;
+    let cluster = authority.card().name.cluster();
+    let mut revoked: Vec<(CertificateSerial, String)> = Vec::new();
+    for path in &args.files {
+        for file in certificates(path)? {
+            let card = read_certificate(&file)?;
+            let name = &card.name;
+            let is_own = name.cluster() == cluster && name.role() != PeerRole::Authority;
+            if !is_own {
+                return Err(CliError::usage(
+                    format!("{} is the certificate of {name}", file.display()),
+                    format!("name certificates that the authority of cluster {cluster} has issued"),
+                ));
+            }
+            revoked.push((card.serial, name.to_string()));
+        }
+    }
+    let issued = authority.issued().map_err(|problem| refused(problem, OWNER_HINT))?;
+    if let Some(role) = args.role {
+        let role = PeerRole::from(role);
+        let owner = args.name.as_deref().unwrap_or_default();
+        let is_owner = |name: &PeerName| name.role() == role && name.own() == owner;
+        let all = issued.iter().filter(|issued| is_owner(&issued.name));
+        let before = revoked.len();
+        revoked.extend(all.map(|issued| (issued.serial.clone(), issued.name.to_string())));
+        if revoked.len() == before {
+            return Err(CliError::failure(
+                format!("the record of the authority has no certificate of role {role} and name {owner:?}"),
+                "name the certificate or its serial number; certificates of older versions are not in the record",
+            ));
+        }
+    }
+    for serial in &args.serials {
+        let known = issued.iter().find(|issued| issued.serial == *serial);
+        let name = known.map_or_else(
+            || "an owner that is not in the record".to_owned(),
+            |one| one.name.to_string(),
+        );
+        revoked.push((serial.clone(), name));
+    }
+    let serials: Vec<CertificateSerial> = revoked.iter().map(|(serial, _)| serial.clone()).collect();
+    let list = authority
+        .revoke(&serials)
+        .map_err(|problem| refused(problem, OWNER_HINT))?;
+    for (serial, name) in &revoked {
+        out::note(&format!("revoked the certificate {serial} of {name}"));
+    }
+    out::line(&list.display().to_string());
+    out::note(
+        "copy this list to the file of identity.crl on every machine; it is read at the next handshake, every hour, or on SIGHUP",
+    );
+    Ok(())
+}
+
+fn read_certificate(file: &Path) -> Result<CertificateFields, CliError> {
+    let failed = |what: String| {
+        let what = format!("{}: {what}", file.display());
+        CliError::failure(what, "expected a certificate created by `rankguard identity issue`")
+    };
+    let text = rankguard_files::read_text(file, PEM_BYTES)
+        .map_err(|problem| failed(format!("cannot read the file: {problem}")))?;
+    CertificateFields::of_pem(text.as_bytes()).map_err(failed)
+}
+
 /// Returns the certificates at a path: the file, or those of a directory and its folders.
 fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if !path.is_dir() {
@@ -268,13 +360,7 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 fn show(path: &Path, format: &FormatArgs) -> Result<CommandExit, CliError> {
     let mut cards = Vec::new();
     for file in certificates(path)? {
-        let failed = |what: String| {
-            let what = format!("{}: {what}", file.display());
-            CliError::failure(what, "expected a certificate created by `rankguard identity issue`")
-        };
-        let text = rankguard_files::read_text(&file, PEM_BYTES)
-            .map_err(|problem| failed(format!("cannot read the file: {problem}")))?;
-        cards.push(CertificateFields::of_pem(text.as_bytes()).map_err(failed)?);
+        cards.push(read_certificate(&file)?);
     }
     let shown: Vec<CertificateView> = cards.iter().map(CertificateView::from).collect();
     listing::print(format.format, &shown, COLUMNS);

@@ -218,7 +218,7 @@ impl ResolvedConfig {
 
     /// True if any file of an identity is set. An incomplete identity is a mistake of its own.
     fn has_identity_setting(&self) -> bool {
-        ["identity.ca", "identity.certificate", "identity.key"]
+        ["identity.ca", "identity.certificate", "identity.key", "identity.crl"]
             .into_iter()
             .any(|setting| self.set(setting).is_some())
     }

@@ -1,4 +1,4 @@
-//! Identity settings: three files, or none.
+//! Identity settings: three files and a revocation list, or none.
 
 use rankguard_identity::{IdentityFiles, PeerTransport, TlsIdentity};
 
@@ -8,6 +8,7 @@ use super::{ResolvedConfig, SettingValue};
 const CA: &str = "identity.ca";
 const CERTIFICATE: &str = "identity.certificate";
 const KEY: &str = "identity.key";
+const CRL: &str = "identity.crl";
 
 impl ResolvedConfig {
     /// Builds the transport settings. No file is read yet.
@@ -15,7 +16,13 @@ impl ResolvedConfig {
         let path = |setting| self.value(setting).map(|value| value.show().into());
         match (path(CA), path(CERTIFICATE), path(KEY)) {
             (Some(ca), Some(certificate), Some(key)) => {
-                PeerTransport::with(TlsIdentity::new(IdentityFiles { ca, certificate, key }))
+                let crl = path(CRL);
+                PeerTransport::with(TlsIdentity::new(IdentityFiles {
+                    ca,
+                    certificate,
+                    key,
+                    crl,
+                }))
             }
             _ => PeerTransport::loopback(),
         }
@@ -25,7 +32,7 @@ impl ResolvedConfig {
     /// one.
     pub(super) fn half_an_identity(&self) -> Option<ConfigMistake> {
         let all = [CA, CERTIFICATE, KEY];
-        let first = all.iter().find_map(|setting| self.values.get(setting))?;
+        let first = all.iter().chain([&CRL]).find_map(|setting| self.values.get(setting))?;
         let missing: Vec<&str> = all
             .into_iter()
             .filter(|setting| self.value(setting).is_none())
@@ -47,7 +54,7 @@ impl ResolvedConfig {
         };
         let mistake = |problem: rankguard_identity::IdentityProblem| {
             let is_named = |value: &SettingValue| std::path::Path::new(&value.show()) == problem.file;
-            let origin = [CA, CERTIFICATE, KEY].into_iter().find_map(|setting| {
+            let origin = [CA, CERTIFICATE, KEY, CRL].into_iter().find_map(|setting| {
                 let (value, at) = self.values.get(setting)?;
                 is_named(value).then(|| (setting, at.clone()))
             });

@@ -530,6 +530,11 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "certificate of this process (PEM), with cluster, role and node; reloaded on SIGHUP and on changes",
     ),
     key(
+        "identity.crl",
+        SettingKind::Name,
+        "revocation list of the cluster's authority (PEM), from `rankguard identity revoke`; reloaded on SIGHUP and on changes",
+    ),
+    key(
         "identity.key",
         SettingKind::Name,
         "private key of the certificate (PEM), readable by its owner only",

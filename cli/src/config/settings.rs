@@ -491,6 +491,7 @@ mod tests {
             "controller.torchft_listen",
             "identity.ca",
             "identity.certificate",
+            "identity.crl",
             "identity.key",
             "reader.ca_file",
             "reader.key_file",

@@ -52,6 +52,7 @@ const GROUPS: &[CommandGroup] = &[
             "rankguard node forget gpu-07",
             "rankguard identity init /root/prod-ca --cluster prod",
             "rankguard identity issue --ca /root/prod-ca --role agent --name gpu-07 --out gpu-07",
+            "rankguard identity revoke --ca /root/prod-ca --role agent --name gpu-07",
             "rankguard identity show /etc/rankguard/certificate.pem",
             "rankguard notify test chat",
             "rankguard config check",
