@@ -219,21 +219,9 @@ fn carry_out_while(
 ///
 /// [`collect`] leaves those that are newer than the newest checkpoint, so that they could fill a store for good.
 pub fn remove_dead(store: &Store, job: &JobId, is_dead: RemovalCheck<'_>) -> Result<CollectionReport, StoreError> {
-    let folders = store.folders(job)?;
-    let committed = folders.iter().filter_map(|(id, committed)| committed.then_some(*id));
-    let lent = store.borrowed_shards(job, committed)?;
-    let mut collected = CollectionReport::default();
-    for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_dead(*id)) {
-        match remove_torn(store, job, *id, &lent, is_dead) {
-            Ok(RemovalResult::Whole) => collected.torn.push(*id),
-            Ok(_) => {}
-            Err(error) => {
-                let dir = store.dir(job, *id)?;
-                collected.problems.push(StoreProblem::of(*id, dir, None, &error));
-            }
-        }
-    }
-    Ok(collected)
+    remove_uncommitted(store, job, is_dead, &|id, lent| {
+        remove_torn(store, job, id, lent, is_dead)
+    })
 }
 
 /// Removes the folders without a manifest that `is_wanted` names, also those that may still be committed: for jobs that
@@ -245,13 +233,28 @@ pub fn remove_incomplete(
     is_wanted: RemovalCheck<'_>,
 ) -> Result<CollectionReport, StoreError> {
     store.end_removals(job)?;
+    remove_uncommitted(store, job, is_wanted, &|id, lent| {
+        if lent.contains_key(&id) {
+            return Ok(RemovalResult::Refused);
+        }
+        store.remove_uncommitted(job, id)
+    })
+}
+
+/// Removes the folders without a manifest that `is_wanted` names, each with `remove`, which is given the shards of which
+/// committed checkpoints borrow chunks.
+fn remove_uncommitted(
+    store: &Store,
+    job: &JobId,
+    is_wanted: RemovalCheck<'_>,
+    remove: &dyn Fn(CheckpointId, &BorrowedShards) -> Result<RemovalResult, StoreError>,
+) -> Result<CollectionReport, StoreError> {
     let folders = store.folders(job)?;
     let committed = folders.iter().filter_map(|(id, committed)| committed.then_some(*id));
     let lent = store.borrowed_shards(job, committed)?;
     let mut collected = CollectionReport::default();
-    let is_removable = |id: CheckpointId| is_wanted(id) && !lent.contains_key(&id);
-    for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_removable(*id)) {
-        match store.remove_uncommitted(job, *id) {
+    for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_wanted(*id)) {
+        match remove(*id, &lent) {
             Ok(RemovalResult::Whole) => collected.torn.push(*id),
             Ok(_) => {}
             Err(error) => {
