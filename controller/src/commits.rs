@@ -7,6 +7,7 @@
 
 mod check;
 mod collect;
+mod replicas;
 mod store_locks;
 
 use std::collections::BTreeMap;
@@ -16,9 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rankguard_checkpoint::claim::{NewerCommits, newer_commits};
-use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, Manifest};
 use rankguard_checkpoint::{Store, StoreError, retention};
-use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaDifference, differences};
+use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
+use rankguard_checkpoint_schedule::replica_differences::judgement::{JudgedDifferences, refusal};
 use rankguard_core::{ChunkName, DeadAttempts, Event, UnusableCheckpoint};
 use rankguard_model::{Generation, JobId, ShardSeal, Step, Timestamp, with_causes};
 use tokio::task::{JoinSet, spawn_blocking};
@@ -34,10 +36,6 @@ const COMMIT_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Time limit of a store listing, for which a job start waits.
 const FIND_DEADLINE: Duration = Duration::from_secs(10);
-
-/// Differences between replicas that one commit reports: the first ones identify the machine, further ones add no
-/// information.
-const DIFFERENCES_MAX: usize = 16;
 
 /// Running commits (the decision core requests one at a time per job), collections (one per store) and checks (one per
 /// checkpoint).
@@ -85,6 +83,30 @@ struct FolderContent {
     newest: Option<Generation>,
     /// Committed checkpoints after the newest one of the journal.
     newer: NewerCommits,
+}
+
+/// Replicas that a commit found to differ.
+#[derive(Debug, Default)]
+struct CommitFindings {
+    /// Replicas that must be equal: evidence of silent data corruption.
+    differing: Vec<ReplicaDifference>,
+    /// Tensors with other values on each rank.
+    per_rank: Vec<String>,
+}
+
+/// Commit that was not made.
+#[derive(Debug, Default)]
+struct RefusedCommit {
+    reason: String,
+    /// Replicas that must be equal, and for which it was refused.
+    differing: Vec<ReplicaDifference>,
+}
+
+impl From<String> for RefusedCommit {
+    fn from(reason: String) -> Self {
+        let differing = Vec::new();
+        Self { reason, differing }
+    }
 }
 
 /// Parameters of one commit.
@@ -269,7 +291,7 @@ async fn carry_out(task: CommitTask) -> TaskResult {
     let seconds = deadline.as_secs();
     let (outcome, guard) = match timeout_at(until, turn.clone().wait()).await {
         Err(_) => (
-            Err(format!("other work in the store has not ended within {seconds} s")),
+            Err(format!("other work in the store has not ended within {seconds} s").into()),
             None,
         ),
         Ok(guard) => {
@@ -277,31 +299,36 @@ async fn carry_out(task: CommitTask) -> TaskResult {
             let thread = commit_thread(store.clone(), manifest, guard, given_up.clone());
             match timeout_at(until, thread).await {
                 Ok(Ok((outcome, guard))) => (outcome, Some(guard)),
-                Ok(Err(problem)) => (Err(format!("the committing thread failed: {problem}")), None),
+                Ok(Err(problem)) => (Err(format!("the committing thread failed: {problem}").into()), None),
                 Err(_) => {
                     given_up.store(true, Ordering::SeqCst);
-                    (Err(format!("the store has not answered within {seconds} s")), None)
+                    (
+                        Err(format!("the store has not answered within {seconds} s").into()),
+                        None,
+                    )
                 }
             }
         }
     };
     match outcome {
-        Ok(differing) => {
+        Ok(CommitFindings { differing, per_rank }) => {
             let collection = guard.map(|guard| CheckpointCollection::new(store, job.clone(), keep, turn, epoch, guard));
             let event = Event::ManifestCommitted {
                 job,
                 step,
                 generation,
                 differing,
+                per_rank,
             };
             TaskResult::Answered(event, collection)
         }
-        Err(reason) => {
+        Err(RefusedCommit { reason, differing }) => {
             let event = Event::ManifestRefused {
                 job,
                 step,
                 generation,
                 reason,
+                differing,
             };
             TaskResult::Answered(event, None)
         }
@@ -314,47 +341,40 @@ async fn commit_thread(
     manifest: Manifest,
     guard: StoreLockGuard,
     given_up: Arc<AtomicBool>,
-) -> Result<(Result<Vec<ReplicaDifference>, String>, StoreLockGuard), tokio::task::JoinError> {
+) -> Result<(CommitOutcome, StoreLockGuard), tokio::task::JoinError> {
     spawn_blocking(move || (commit(&store, &manifest, &given_up), guard)).await
 }
 
-/// Commits, then compares replicas. A failure after the commit refuses nothing. Returns the first differences between
-/// replicas that must be equal.
-fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec<ReplicaDifference>, String> {
-    let store = Store::open(store).map_err(|e| with_causes(&e))?;
-    let committed = store.commit_unless(manifest, &|| given_up.load(Ordering::SeqCst));
-    let committed = committed.map_err(|e| with_causes(&e))?;
+type CommitOutcome = Result<CommitFindings, RefusedCommit>;
+
+/// Compares the replicas of a checkpoint and commits it, unless some that must be equal are not: then no manifest is
+/// written, so that no reader of the store takes it for a checkpoint. A manifest that exists is not taken back; its
+/// differences are reported.
+fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> CommitOutcome {
+    let failed = |problem: &StoreError| RefusedCommit::from(with_causes(problem));
+    let store = Store::open(store).map_err(|e| failed(&e))?;
     let job = &manifest.job;
     let checkpoint = manifest.id();
-    info!(%job, %checkpoint, ?committed, "checkpoint committed");
-    Ok(match store.load(job, checkpoint) {
-        Ok(loaded) => differing(&loaded.indexes),
-        Err(problem) => {
-            warn!(%job, problem = with_causes(&problem), "replicas were not compared");
-            Vec::new()
-        }
-    })
-}
-
-/// Returns the first boxes that several ranks hold with differing chunks.
-fn differing(indexes: &[ShardIndex]) -> Vec<ReplicaDifference> {
-    let replicas = indexes.iter().flat_map(|index| {
-        let chunking = index.chunking();
-        index.tensors.iter().enumerate().map(move |(at, entry)| {
-            let chunks = chunking.chunks_of(at);
-            BoxReplica {
-                rank: index.rank,
-                tensor: &entry.boxed.name,
-                offset: &entry.boxed.offset,
-                shape: &entry.boxed.shape,
-                chunk_bytes: u64::from(index.chunk_bytes),
-                digests: &index.chunks[chunks.start as usize..chunks.end as usize],
-            }
-        })
+    let exists = store.manifest(job, checkpoint).is_ok();
+    let mut judged = JudgedDifferences::default();
+    let committed = store.commit_if(manifest, &mut |indexes| {
+        judged = replicas::compare_with_parent(&store, manifest, indexes);
+        (exists || judged.wrong.is_empty()) && !given_up.load(Ordering::SeqCst)
     });
-    let mut found = differences(replicas);
-    found.truncate(DIFFERENCES_MAX);
-    found
+    match (committed, refusal(&judged.wrong).filter(|_| !exists)) {
+        (Err(_), Some(reason)) => Err(RefusedCommit {
+            reason,
+            differing: judged.wrong,
+        }),
+        (Err(problem), None) => Err(failed(&problem)),
+        (Ok(committed), _) => {
+            info!(%job, %checkpoint, ?committed, "checkpoint committed");
+            Ok(CommitFindings {
+                per_rank: replicas::first_tensors(&judged),
+                differing: judged.wrong,
+            })
+        }
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ impl FailedAttempt {
                 generation,
                 step,
                 reason,
+                ..
             } => (job, *generation, *step, reason),
             Event::EvidenceArrived { evidence } => match (&evidence.body, &evidence.entity) {
                 (EvidenceBody::ShardFailed { step, reason }, Entity::Rank { job, generation, .. }) => {

@@ -116,6 +116,20 @@ impl CheckpointCounts {
     }
 }
 
+/// Describes tensors that each rank saved with other values under one name; `None` without any.
+pub fn per_rank_note(tensors: &[String]) -> Option<String> {
+    let (first, others) = tensors.split_first()?;
+    let (tensors, verb, them) = match others.len() {
+        0 => (format!("tensor {first}"), "differs", "it"),
+        1 => (format!("tensor {first} and 1 more"), "differ", "them"),
+        many => (format!("tensor {first} and {many} more"), "differ", "them"),
+    };
+    Some(format!(
+        "{tensors} {verb} from rank to rank: each rank restores its own, and a start with another number of ranks is \
+         refused unless replicate= names {them}; values of one rank are saved as rankguard.PerRank"
+    ))
+}
+
 /// Replaces digits by `#`, so that reasons that differ only in steps or sizes are counted together.
 fn without_numbers(reason: &str) -> String {
     let mut text = String::with_capacity(reason.len());
@@ -167,6 +181,22 @@ mod tests {
         assert_eq!(counts.reasons[OTHER_REASONS], 2);
         counts.count_committed(Step(60), 0);
         assert_eq!((counts.warning(None), counts.void), (None, 11));
+    }
+
+    #[test]
+    fn tensors_that_differ_from_rank_to_rank_are_named_with_what_follows() {
+        assert_eq!(per_rank_note(&[]), None);
+        let note = per_rank_note(&["w".to_owned()]).expect("one differs");
+        assert_eq!(
+            note,
+            "tensor w differs from rank to rank: each rank restores its own, and a start with another number of ranks is \
+             refused unless replicate= names it; values of one rank are saved as rankguard.PerRank"
+        );
+        let note = per_rank_note(&["v".to_owned(), "w".to_owned()]).expect("two differ");
+        assert!(
+            note.starts_with("tensor v and 1 more differ from rank to rank: "),
+            "{note}"
+        );
     }
 
     /// A commit takes its time, and an agent may report long after another.

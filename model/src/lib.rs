@@ -36,7 +36,7 @@ pub use case::{
 };
 pub use case_query::CaseQuery;
 pub use causes::with_causes;
-pub use checkpoint_counts::{CheckpointCounts, LaterAttempts, VoidCheckpoint};
+pub use checkpoint_counts::{CheckpointCounts, LaterAttempts, VoidCheckpoint, per_rank_note};
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
     CaseFinding, Classification, CopyTier, EXIT_MESSAGE, Evidence, EvidenceBody, EvidenceId, EvidenceSource,

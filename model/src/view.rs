@@ -209,6 +209,9 @@ pub struct JobView {
     /// Step, destination and cause of the newest failed copy.
     #[serde(default)]
     pub copy_reason: Option<String>,
+    /// Tensors of the newest checkpoint with other values on each rank, the first few names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub per_rank_tensors: Vec<String>,
     /// Ranks that are slower than the others, slowest first.
     #[serde(default)]
     pub stragglers: Vec<StragglerView>,

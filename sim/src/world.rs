@@ -242,12 +242,7 @@ impl SimulatedWorld {
             }
             Action::CommitManifest { manifest, .. } => {
                 let delay = self.dice.millis(5, 15);
-                let event = Event::ManifestCommitted {
-                    job: manifest.job,
-                    step: manifest.step,
-                    generation: manifest.generation,
-                    differing: self.differing(manifest.step),
-                };
+                let event = self.commit_event(manifest);
                 self.later(delay, WorldEvent::Told(event));
             }
             Action::FindShards {

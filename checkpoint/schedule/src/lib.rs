@@ -6,7 +6,7 @@
 //! - [`survival`], [`lanes`] and [`spares`]: probability that copies and parity survive node losses, and number of
 //!   spare nodes.
 //! - [`admission`]: memory check; [`windows`]: cost of saves with less memory. [`retention`]: checkpoints to retain.
-//!   [`twins`]: replicas that differ.
+//!   [`replica_differences`]: replicas that differ.
 //! - [`agreement`]: barrier-free agreement of all ranks on the step to checkpoint.
 //!
 //! Invariants: pure (no clock, randomness, files, sockets). Every model cites its source; times are seconds, rates are

@@ -2,8 +2,10 @@
 //!
 //! Ranks of a data-parallel group hold the same box of a tensor, and every box is cut into chunks the same way, so
 //! equal boxes have equal chunk digests. A difference means that some processor or memory computed a wrong result
-//! without reporting an error. With three or more replicas a majority identifies the suspects; with two, only the
-//! difference is known.
+//! without reporting an error, or that the program keeps other values on each rank under one name ([`judgement`] decides
+//! which). With three or more replicas a majority identifies the suspects; with two, only the difference is known.
+
+pub mod judgement;
 
 use std::collections::BTreeMap;
 
@@ -38,8 +40,24 @@ pub struct ReplicaDifference {
     pub shape: Vec<u64>,
     /// Chunks of the box that differ, counted from its beginning.
     pub chunks: Vec<u32>,
+    /// Number of all chunks of the box; 0 in older journals.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub chunk_count: u32,
     /// Groups of ranks with equal content, the largest group first.
     pub groups: Vec<Vec<Rank>>,
+}
+
+fn is_unknown(chunk_count: &u32) -> bool {
+    *chunk_count == 0
+}
+
+/// Comparison of all replicas of one checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReplicaComparison {
+    /// Boxes with replicas that differ.
+    pub differing: Vec<ReplicaDifference>,
+    /// Chunks of the boxes that several ranks hold, by tensor.
+    pub shared: BTreeMap<String, u64>,
 }
 
 impl ReplicaDifference {
@@ -66,6 +84,11 @@ impl ReplicaDifference {
 
 /// Compares all replicas of every box. Boxes that only one rank holds, or that have different chunk sizes, are skipped.
 pub fn differences<'a, D: Ord + 'a>(replicas: impl IntoIterator<Item = BoxReplica<'a, D>>) -> Vec<ReplicaDifference> {
+    compare(replicas).differing
+}
+
+/// Compares as [`differences`] does, and also returns the size of what was compared.
+pub fn compare<'a, D: Ord + 'a>(replicas: impl IntoIterator<Item = BoxReplica<'a, D>>) -> ReplicaComparison {
     let mut boxes: BTreeMap<_, BTreeMap<&[D], Vec<Rank>>> = BTreeMap::new();
     for replica in replicas {
         let BoxReplica {
@@ -81,22 +104,29 @@ pub fn differences<'a, D: Ord + 'a>(replicas: impl IntoIterator<Item = BoxReplic
             ranks.push(replica.rank);
         }
     }
-    let differing = boxes.into_iter().filter(|(_, copies)| copies.len() > 1);
-    differing
-        .map(|((tensor, offset, shape, ..), copies)| {
-            let chunks = differing_chunks(copies.keys().copied());
-            let mut groups: Vec<Vec<Rank>> = copies.into_values().collect();
-            groups.iter_mut().for_each(|ranks| ranks.sort());
-            groups.sort_by_key(|ranks| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
-            ReplicaDifference {
-                tensor: tensor.to_owned(),
-                offset: offset.to_vec(),
-                shape: shape.to_vec(),
-                chunks,
-                groups,
-            }
-        })
-        .collect()
+    let mut found = ReplicaComparison::default();
+    for ((tensor, offset, shape, _, chunk_count), copies) in boxes {
+        if copies.values().map(Vec::len).sum::<usize>() < 2 {
+            continue;
+        }
+        *found.shared.entry(tensor.to_owned()).or_default() += chunk_count as u64;
+        if copies.len() < 2 {
+            continue;
+        }
+        let chunks = differing_chunks(copies.keys().copied());
+        let mut groups: Vec<Vec<Rank>> = copies.into_values().collect();
+        groups.iter_mut().for_each(|ranks| ranks.sort());
+        groups.sort_by_key(|ranks| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
+        found.differing.push(ReplicaDifference {
+            tensor: tensor.to_owned(),
+            offset: offset.to_vec(),
+            shape: shape.to_vec(),
+            chunks,
+            chunk_count: u32::try_from(chunk_count).unwrap_or(u32::MAX),
+            groups,
+        });
+    }
+    found
 }
 
 fn differing_chunks<'a, D: Ord + 'a>(copies: impl Iterator<Item = &'a [D]>) -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! Commit of a checkpoint manifest.
 
-use crate::format::{MANIFEST_FILE, Manifest};
+use crate::format::{MANIFEST_FILE, Manifest, ShardIndex};
 use crate::store::files::{self, RenameResult};
 use crate::store::{Store, StoreError};
 
@@ -22,12 +22,16 @@ impl Store {
     /// Images are not read again: each was verified while it was written and synced before its index; later damage on
     /// disk is detected by `verify` and by every load.
     pub fn commit(&self, manifest: &Manifest) -> Result<CommitResult, StoreError> {
-        self.commit_unless(manifest, &|| false)
+        self.commit_if(manifest, &mut |_| true)
     }
 
-    /// Commits as [`commit`](Self::commit) does; returns [`StoreError::GivenUp`] if `given_up` returns true immediately
-    /// before the manifest is written.
-    pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<CommitResult, StoreError> {
+    /// Commits as [`commit`](Self::commit) does; returns [`StoreError::GivenUp`] if `accepts` returns false for the
+    /// indexes of the checkpoint immediately before the manifest is written.
+    pub fn commit_if(
+        &self,
+        manifest: &Manifest,
+        accepts: &mut dyn FnMut(&[ShardIndex]) -> bool,
+    ) -> Result<CommitResult, StoreError> {
         let job = &manifest.job;
         let id = manifest.id();
         let path = self.manifest_path(job, id)?;
@@ -45,13 +49,13 @@ impl Store {
             return Err(StoreError::Fenced { job, id, newer });
         }
         self.check_run(manifest)?;
-        self.load_indexes(manifest)?;
+        let indexes = self.load_indexes(manifest)?;
         // The process that created these folders may have died before it synced their parent directories.
         files::sync_dir(&self.root)?;
         files::sync_dir(&self.job_dir(job)?)?;
         let dir = self.dir(job, id)?;
         let bytes = manifest.to_bytes();
-        if given_up() {
+        if !accepts(&indexes) {
             return Err(StoreError::GivenUp { path });
         }
         match files::put_bytes(&dir, MANIFEST_FILE, &bytes)? {

@@ -5,7 +5,9 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rankguard_model::{JobId, JobState, JobView, JournalGap, NodeView, StatusView, TorchrunMemberState, TorchrunView};
+use rankguard_model::{
+    JobId, JobState, JobView, JournalGap, NodeView, StatusView, TorchrunMemberState, TorchrunView, per_rank_note,
+};
 use serde::Serialize;
 
 use super::run::checkpoint_news::later_commit;
@@ -319,6 +321,9 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                         void.step,
                         void.reason
                     ));
+                }
+                if let Some(note) = per_rank_note(&job.per_rank_tensors) {
+                    out::note(&format!("job {}: {note}", job.spec.id));
                 }
                 if job.copies_failed > 0 {
                     let times = count(usize::try_from(job.copies_failed).unwrap_or(usize::MAX), "time");

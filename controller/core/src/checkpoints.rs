@@ -83,6 +83,9 @@ pub struct JobCheckpoints {
     pub copies_failed: u64,
     /// Cause of the newest failure to copy.
     pub copy_reason: Option<String>,
+    /// Tensors of the newest checkpoint with other values on each rank, the first few names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub per_rank_tensors: Vec<String>,
     /// Run id for manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,

@@ -107,6 +107,7 @@ impl DecisionContext<'_> {
                 step,
                 generation,
                 differing,
+                per_rank,
             } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     let policy = entry.spec.checkpoint.as_ref();
@@ -139,7 +140,9 @@ impl DecisionContext<'_> {
                     self.note_commit(job, *generation, *step);
                     self.end_store_faults(job, *step);
                     self.commit_shows_life(job, *generation);
+                    self.distrust_differing(job, *generation, *step, differing);
                     self.replicas_differ(job, *generation, *step, differing);
+                    self.note_per_rank_tensors(job, *step, per_rank);
                     self.adapt_interval(job);
                     self.commit_next(job);
                     self.advance(job);
@@ -152,10 +155,12 @@ impl DecisionContext<'_> {
                 step,
                 generation,
                 reason,
+                differing,
             } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     entry.checkpoints.refused(*generation, *step, reason);
                     self.announce(format!("checkpoint of step {step} of job {job} is void: {reason}"));
+                    self.replicas_differ(job, *generation, *step, differing);
                     self.commit_next(job);
                     self.advance(job);
                 }

@@ -84,17 +84,23 @@ pub enum Event {
         step: Step,
         /// Generation that wrote it.
         generation: Generation,
-        /// Replicas that must be equal and differ, the first few.
+        /// Replicas that must be equal and differ, the first few: in older journals, and of a manifest that existed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         differing: Vec<ReplicaDifference>,
+        /// Tensors with other values on each rank, the first few names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        per_rank: Vec<String>,
     },
-    /// The manifest could not be written; older checkpoints are untouched.
+    /// The manifest was not written; older checkpoints are untouched.
     ManifestRefused {
         job: JobId,
         step: Step,
         /// Generation that wrote it.
         generation: Generation,
         reason: String,
+        /// Replicas that must be equal and differ, for which it was refused; the first few.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        differing: Vec<ReplicaDifference>,
     },
     /// The controller listed the shards of an ended generation in a store.
     ShardsFound {

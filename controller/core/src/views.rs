@@ -501,6 +501,7 @@ fn job_view(job: &Job, reason: Option<String>) -> JobView {
         void_reason: job.checkpoints.void_reason.clone(),
         copies_failed: job.checkpoints.copies_failed,
         copy_reason: job.checkpoints.copy_reason.clone(),
+        per_rank_tensors: job.checkpoints.per_rank_tensors.clone(),
         stragglers: stragglers(job),
         unconfirmed: Vec::new(),
         progress: job.progress().to_vec(),

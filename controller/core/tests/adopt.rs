@@ -119,6 +119,7 @@ fn commit(cluster: &mut Cluster) {
         step: manifest.step,
         generation: manifest.generation,
         differing: Vec::new(),
+        per_rank: Vec::new(),
     });
 }
 
@@ -288,6 +289,7 @@ fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
         step: manifest.step,
         generation: manifest.generation,
         reason: "a shard is damaged".to_owned(),
+        differing: Vec::new(),
     });
     assert_eq!(starts_from(&cluster), Some(None));
 }

@@ -223,6 +223,7 @@ fn commits(cluster: &mut Cluster, step: u64) {
         step: Step(step),
         generation: cluster.generation(),
         differing: Vec::new(),
+        per_rank: Vec::new(),
     });
 }
 

@@ -51,6 +51,7 @@ impl Cluster {
             step: manifest.step,
             generation: manifest.generation,
             differing: Vec::new(),
+            per_rank: Vec::new(),
         });
     }
 

@@ -37,53 +37,119 @@ async fn rg_1_a_manifest_that_names_a_missing_shard_is_refused_with_the_file() {
     assert!(reason.contains("rank-00000.index is missing"), "{reason}");
 }
 
-/// Three ranks hold the same box; one byte of the last rank's copy differs.
+/// Writes the shards of three ranks that hold one tensor of four chunks, of which the bytes are given for each rank.
+fn three_ranks(store: &Store, step: u64, parent: Option<CheckpointId>, images: &[[u8; 4]; 3]) -> Manifest {
+    const CHUNK: u32 = 4096;
+    let job = JobId::from("digits");
+    let id = CheckpointId {
+        step: Step(step),
+        generation: Generation(1),
+    };
+    let bytes = u64::from(CHUNK) * 4;
+    let seals: Vec<_> = images
+        .iter()
+        .enumerate()
+        .map(|(rank, chunks)| {
+            let image: Vec<u8> = chunks.iter().flat_map(|byte| vec![*byte; CHUNK as usize]).collect();
+            let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("decoder.weight", Dtype::U8, vec![bytes])]);
+            let mut index = ShardIndex {
+                rank: Rank(rank as u32),
+                world_size: 3,
+                chunk_bytes: CHUNK,
+                image_bytes: bytes,
+                tensors,
+                ..ShardIndex::new(&job, id)
+            };
+            index.digest_image(&image);
+            store.write_shard(&index, &image.as_slice()).expect("room").seal
+        })
+        .collect();
+    Manifest::from_seals(&job, id, parent, &seals).expect("whole")
+}
+
+const EQUAL: [[u8; 4]; 3] = [[7, 7, 7, 7], [7, 7, 7, 7], [7, 7, 7, 7]];
+const ONE_WRONG: [[u8; 4]; 3] = [[7, 7, 7, 7], [7, 7, 7, 7], [7, 7, 8, 7]];
+
+/// RG-1: a checkpoint with a wrong result is none, for every reader of its store, and the older ones remain.
 #[tokio::test]
-async fn replicas_that_differ_are_named_with_the_commit_and_pinned_checkpoints_stay() {
+async fn rg_1_replicas_that_were_equal_and_differ_are_not_committed() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = Store::open(dir.path()).expect("a store");
+    let path = dir.path().display().to_string();
     let job = JobId::from("digits");
     let mut commits = StoreTasks::default();
-    let manifest_of = |step: u64, wrong: u8| {
-        let id = CheckpointId {
-            step: Step(step),
-            generation: Generation(1),
-        };
-        let seals: Vec<_> = (0..3_u32)
-            .map(|rank| {
-                let image = [if rank == 2 { wrong } else { 7 }; 64];
-                let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("decoder.weight", Dtype::U8, vec![64])]);
-                let mut index = ShardIndex {
-                    rank: Rank(rank),
-                    world_size: 3,
-                    image_bytes: 64,
-                    tensors,
-                    ..ShardIndex::new(&job, id)
-                };
-                index.digest_image(&image);
-                store.write_shard(&index, &image.as_slice()).expect("room").seal
-            })
-            .collect();
-        Manifest::from_seals(&job, id, None, &seals).expect("whole")
+    let first = three_ranks(&store, 10, None, &EQUAL);
+    let id = first.id();
+    commits.start(path.clone(), first, 1, Vec::new());
+    assert!(
+        matches!(commits.next().await, Event::ManifestCommitted { differing, per_rank, .. }
+        if differing.is_empty() && per_rank.is_empty())
+    );
+    commits.start(
+        path.clone(),
+        three_ranks(&store, 20, Some(id), &ONE_WRONG),
+        1,
+        Vec::new(),
+    );
+    let Event::ManifestRefused { differing, reason, .. } = commits.next().await else {
+        panic!("committed")
     };
-    let first = manifest_of(10, 7);
-    let pinned = vec![first.id()];
-    commits.start(dir.path().display().to_string(), first, 1, Vec::new());
-    let Event::ManifestCommitted { differing, .. } = commits.next().await else {
-        panic!("refused")
-    };
-    assert_eq!(differing, []);
-    commits.start(dir.path().display().to_string(), manifest_of(20, 8), 1, pinned.clone());
-    let Event::ManifestCommitted { differing, .. } = commits.next().await else {
-        panic!("refused")
-    };
-    assert_eq!(differing.len(), 1);
     assert_eq!(
         (differing[0].tensor.as_str(), differing[0].suspects()),
         ("decoder.weight", vec![Rank(2)])
     );
+    assert!(reason.contains("tensor decoder.weight of rank 2"), "{reason}");
+    assert_eq!(
+        store.committed_ids(&job).expect("a listing"),
+        [id],
+        "retention counts usable ones"
+    );
+    // The first checkpoint of a run is judged by the same rule.
+    let other = tempfile::tempdir().expect("a temporary directory");
+    let store = Store::open(other.path()).expect("a store");
+    let path = other.path().display().to_string();
+    commits.start(path, three_ranks(&store, 10, None, &ONE_WRONG), 1, Vec::new());
+    assert!(matches!(commits.next().await, Event::ManifestRefused { .. }));
+}
+
+/// Each rank drew its own start: every checkpoint is usable by the same number of ranks, and none shows a wrong result.
+#[tokio::test]
+async fn tensors_with_other_values_on_each_rank_are_committed_and_named() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = Store::open(dir.path()).expect("a store");
+    let path = dir.path().display().to_string();
+    let mut commits = StoreTasks::default();
+    let mut parent = None;
+    for step in [10, 20] {
+        let low = step as u8;
+        let images = [[low; 4], [low + 1; 4], [low + 2; 4]];
+        let manifest = three_ranks(&store, step, parent, &images);
+        parent = Some(manifest.id());
+        commits.start(path.clone(), manifest, 2, Vec::new());
+        let event = commits.next().await;
+        assert!(
+            matches!(&event, Event::ManifestCommitted { differing, per_rank, .. }
+                if differing.is_empty() && *per_rank == ["decoder.weight"]),
+            "{event:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn pinned_checkpoints_stay() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = Store::open(dir.path()).expect("a store");
+    let path = dir.path().display().to_string();
+    let mut commits = StoreTasks::default();
+    let first = three_ranks(&store, 10, None, &EQUAL);
+    let pinned = vec![first.id()];
+    let second = three_ranks(&store, 20, Some(first.id()), &EQUAL);
+    commits.start(path.clone(), first, 1, Vec::new());
+    commits.next().await;
+    commits.start(path, second, 1, pinned.clone());
+    commits.next().await;
     assert!(
-        store.load(&job, pinned[0]).is_ok(),
+        store.load(&JobId::from("digits"), pinned[0]).is_ok(),
         "only the newest is kept, but this one is pinned"
     );
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_checkpoint_format::Digest;
+use rankguard_checkpoint_format::{Digest, Manifest};
 use rankguard_checkpoint_schedule::agreement::{BoundaryDecision, RankCallState};
+use rankguard_checkpoint_schedule::replica_differences::judgement::refusal;
 use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaDifference, differences};
 use rankguard_model::{
     Entity, EvidenceBody, EvidenceSource, Generation, NodeId, ProcessExit, Rank, RestoreBytes, ShardSeal, Step,
 };
+
+use rankguard_core::Event;
 
 use super::{SimulatedWorld, TrainingGeneration, WorldEvent};
 
@@ -180,9 +183,33 @@ impl SimulatedWorld {
         );
     }
 
+    /// Returns the outcome of a commit, as the store of a cluster answers it.
+    pub(super) fn commit_event(&self, manifest: Manifest) -> Event {
+        let differing = self.differing(manifest.step);
+        let Manifest {
+            job, step, generation, ..
+        } = manifest;
+        match refusal(&differing) {
+            Some(reason) => Event::ManifestRefused {
+                job,
+                step,
+                generation,
+                reason,
+                differing,
+            },
+            None => Event::ManifestCommitted {
+                job,
+                step,
+                generation,
+                differing,
+                per_rank: Vec::new(),
+            },
+        }
+    }
+
     /// Returns the differences between replicas at a step. The ranks train data-parallel, so all hold the same values,
     /// except those on a node that computes wrong ones ([`crate::ScriptedFault::NodeCorrupt`]).
-    pub(super) fn differing(&self, step: Step) -> Vec<ReplicaDifference> {
+    fn differing(&self, step: Step) -> Vec<ReplicaDifference> {
         let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
             return Vec::new();
         };

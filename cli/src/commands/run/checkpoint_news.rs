@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rankguard_model::{CheckpointCounts, JobState, JobView, Step};
+use rankguard_model::{CheckpointCounts, JobState, JobView, Step, per_rank_note};
 
 use crate::out;
 
@@ -16,12 +16,15 @@ pub(super) struct CheckpointNotes {
     printed: Option<Instant>,
     /// World size of the newest generation seen.
     world: Option<usize>,
+    /// True once the tensors that differ from rank to rank were named.
+    is_per_rank_named: bool,
 }
 
 impl CheckpointNotes {
     /// Prints changes of a job since the last call.
     pub(super) fn print(&mut self, view: &JobView) {
         self.print_void(view);
+        self.print_per_rank(view);
         self.print_world(view);
     }
 
@@ -39,6 +42,14 @@ impl CheckpointNotes {
         self.void = counts.void;
         self.printed = Some(Instant::now());
         out::note(&void_line(new, view, newest));
+    }
+
+    fn print_per_rank(&mut self, view: &JobView) {
+        let note = per_rank_note(&view.per_rank_tensors).filter(|_| !self.is_per_rank_named);
+        if let Some(note) = note {
+            self.is_per_rank_named = true;
+            out::note(&format!("warning: {note}"));
+        }
     }
 
     fn print_world(&mut self, view: &JobView) {

@@ -59,6 +59,9 @@ pub(crate) struct JobDocument {
     checkpoints_void: u64,
     /// Step and cause of the newest void checkpoint.
     newest_void: Option<VoidDocument>,
+    /// Tensors of the newest checkpoint with other values on each rank, the first few names: a start with another number
+    /// of ranks refuses them.
+    per_rank_tensors: Vec<String>,
     /// Newest step that all ranks have sealed and that is not committed yet.
     saving: Option<u64>,
     placements: Vec<PlacementDocument>,
@@ -194,6 +197,7 @@ impl JobDocument {
                 step: newest.step.0,
                 reason: newest.reason.clone(),
             }),
+            per_rank_tensors: view.per_rank_tensors.clone(),
             saving: view.saving.map(|step| step.0),
             placements: view.placements.iter().map(PlacementDocument::of).collect(),
             stragglers: view.stragglers.iter().map(StragglerDocument::of).collect(),

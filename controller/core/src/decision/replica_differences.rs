@@ -1,10 +1,14 @@
 //! Replicas in a checkpoint that must be equal and differ: evidence of silent data corruption.
+//!
+//! The checkpoint is not committed. One that was committed all the same (older journals, a manifest that existed) is no
+//! start of the job if there is an older one. Tensors with other values on each rank are no such evidence: the
+//! checkpoint is usable, and the job shows their names.
 
 use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
 use rankguard_faults::classes;
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
-    JobId, NodeId, Rank, Role, Sequence, Step,
+    JobId, NodeId, Rank, Role, Sequence, Step, per_rank_note,
 };
 
 use super::{DecisionContext, node_of};
@@ -20,7 +24,6 @@ impl DecisionContext<'_> {
         step: Step,
         differing: &[ReplicaDifference],
     ) {
-        self.distrust_differing(name, generation, step, differing);
         for difference in differing {
             let suspects = difference.suspects();
             let job = self.state.jobs.get(name);
@@ -38,7 +41,7 @@ impl DecisionContext<'_> {
     }
 
     /// Excludes a checkpoint with differing replicas as a start, if there is an older one.
-    fn distrust_differing(
+    pub(super) fn distrust_differing(
         &mut self,
         name: &JobId,
         generation: Generation,
@@ -53,6 +56,21 @@ impl DecisionContext<'_> {
             self.announce(format!(
                 "checkpoint of step {step} of job {name} holds replicas that differ: nobody starts from it"
             ));
+        }
+    }
+
+    /// Records the tensors with other values on each rank of the newest checkpoint, and announces new ones.
+    pub(super) fn note_per_rank_tensors(&mut self, name: &JobId, step: Step, tensors: &[String]) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
+        if !is_newest || job.checkpoints.per_rank_tensors == *tensors {
+            return;
+        }
+        job.checkpoints.per_rank_tensors = tensors.to_vec();
+        if let Some(note) = per_rank_note(tensors) {
+            self.announce(format!("checkpoint of step {step} of job {name}: {note}"));
         }
     }
 

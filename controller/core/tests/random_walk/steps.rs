@@ -284,6 +284,11 @@ impl Walk {
                         step,
                         generation,
                         reason: "disk full".to_owned(),
+                        differing: if step.0.is_multiple_of(2) {
+                            vec![difference()]
+                        } else {
+                            Vec::new()
+                        },
                     }
                 } else {
                     Event::ManifestCommitted {
@@ -295,6 +300,7 @@ impl Walk {
                         } else {
                             Vec::new()
                         },
+                        per_rank: Vec::new(),
                     }
                 });
             }

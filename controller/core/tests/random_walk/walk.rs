@@ -56,6 +56,7 @@ pub(super) fn difference() -> rankguard_checkpoint_schedule::replica_differences
         offset: vec![0],
         shape: vec![8],
         chunks: vec![0],
+        chunk_count: 1,
         groups: vec![vec![Rank(0)], vec![Rank(1)]],
     }
 }
