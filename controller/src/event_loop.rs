@@ -41,7 +41,7 @@ use crate::replay::ReplayClock;
 use crate::session_table::SessionTable;
 use crate::submission;
 use crate::timers::TimerTable;
-use crate::void_reports::{FailedAttempt, OpenAttempts, dead_attempts};
+use crate::void_reports::{CountedAttempts, FailedAttempt, OpenAttempts, dead_attempts};
 use crate::witnesses::WitnessBoard;
 
 /// Longest sleep while no timer is set.
@@ -452,12 +452,16 @@ impl EventLoop {
             }
             let failed = FailedAttempt::of(&self.state, &stamped.event);
             let open = OpenAttempts::of(&self.state, &stamped.event);
+            let counted = CountedAttempts::of(&self.state, &stamped.event);
             let actions = step(&mut self.state, &stamped);
             if let Some(attempt) = failed {
                 attempt.report(&self.state, &mut self.roster);
             }
             if let Some(open) = open {
                 open.report(&self.state, &mut self.roster);
+            }
+            if let Some(counted) = counted {
+                counted.report(&self.state, &mut self.roster);
             }
             if let Some((store, job, dead)) = dead_attempts(&self.state, &stamped.event) {
                 self.commits.remove_dead(store, job, dead);

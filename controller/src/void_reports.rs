@@ -1,10 +1,12 @@
 //! Reports of void checkpoints to the agents of a job, which pass them on to its ranks.
 //!
-//! A checkpoint is void for all ranks when one of them lost its shard, when the manifest could not be written, or when it gave
-//! way to later ones before all its shards had arrived. Reports are sent
+//! A checkpoint is void for all ranks when one of them lost its shard, when the manifest was not written, when it gave way to
+//! later ones before all its shards had arrived, or when a rank had completed without it. Reports are sent
 //! once and answered by nothing: agents that are away miss them, and the counts of the job stand in `status` all the same.
 //!
 //! A shard of an attempt that is never committed takes room in the store until its folder is removed ([`dead_attempts`]).
+
+use std::collections::BTreeSet;
 
 use rankguard_core::{DeadAttempts, DecisionState, Event, Job, JobPhase};
 use rankguard_model::{Entity, EvidenceBody, Generation, JobId, Step};
@@ -95,6 +97,49 @@ impl OpenAttempts {
                 continue;
             };
             send(job, self.generation, step, reason, roster);
+        }
+    }
+}
+
+/// Attempts of the present generation that count as void although no failure was reported, before an event that may show
+/// that a completed rank left others out.
+#[derive(Debug)]
+pub(crate) struct CountedAttempts {
+    job: JobId,
+    generation: Generation,
+    known: BTreeSet<(Generation, Step)>,
+}
+
+impl CountedAttempts {
+    /// Returns the attempts that count as void before `event`, if it reports a sealed shard or the end of a rank.
+    pub(crate) fn of(state: &DecisionState, event: &Event) -> Option<Self> {
+        let Event::EvidenceArrived { evidence } = event else {
+            return None;
+        };
+        let Entity::Rank { job, generation, .. } = &evidence.entity else {
+            return None;
+        };
+        let may_show = match &evidence.body {
+            EvidenceBody::ShardSealed { .. } => true,
+            EvidenceBody::RankExited { exit, .. } => exit.is_success(),
+            _ => false,
+        };
+        let entry = state.jobs().get(job).filter(|_| may_show)?;
+        Some(Self {
+            job: job.clone(),
+            generation: *generation,
+            known: entry.checkpoints.passed().clone(),
+        })
+    }
+
+    /// Reports those that count as void since the event to the nodes of the job.
+    pub(crate) fn report(self, state: &DecisionState, roster: &mut SessionTable) {
+        let Some(job) = state.jobs().get(&self.job) else { return };
+        for (generation, step) in job.checkpoints.passed().difference(&self.known) {
+            let reason = job.left_out_reason(*step).filter(|_| *generation == self.generation);
+            if let Some(reason) = reason {
+                send(job, *generation, *step, &reason, roster);
+            }
         }
     }
 }

@@ -159,6 +159,24 @@ impl JobCheckpoints {
         self.stall_ms.entry(key).or_default().insert(rank, stall_ms);
     }
 
+    /// Returns the sealed and uncommitted steps of a generation of which a rank has sealed and stored nothing.
+    pub(crate) fn steps_without(&self, generation: Generation, rank: Rank) -> Vec<Step> {
+        let sealed = self.stall_ms.iter();
+        let of_generation = sealed.filter(|((of, _), ranks)| *of == generation && !ranks.contains_key(&rank));
+        let steps = of_generation.map(|((_, step), _)| *step);
+        let is_stored = |step: Step| {
+            let images = self.attempts.images(generation, step);
+            images.is_some_and(|images| images.contains_key(&rank)) || self.has(generation, step)
+        };
+        steps.filter(|step| !is_stored(*step)).collect()
+    }
+
+    /// Returns the complete attempts that are not committed yet.
+    pub(crate) fn complete_attempts(&self) -> impl Iterator<Item = CheckpointId> {
+        let all = self.attempts.complete_attempts();
+        all.map(|(generation, step)| CheckpointId { step, generation })
+    }
+
     /// Records a durable shard. Returns the manifest if the shard completes a checkpoint and no manifest is being
     /// written. Attempts at steps that the job's retention rules name are retained for longer.
     pub fn durable(
@@ -346,7 +364,9 @@ impl JobCheckpoints {
         };
         self.committed.insert(place, view);
         if was_passed {
-            self.counts.take_back_void(step, &passed_reason(Rank(0), step, step));
+            let newest = self.counts.newest_void.as_ref().filter(|void| void.step == step);
+            let reason = newest.map_or_else(|| passed_reason(Rank(0), step, step), |void| void.reason.clone());
+            self.counts.take_back_void(step, &reason);
         }
         let void_after = self.void_after(generation, step).count() as u64;
         if late {

@@ -14,6 +14,7 @@ mod fencing;
 mod floors;
 mod foreign_ranks;
 mod forget;
+mod former_nodes;
 mod gate;
 mod growth;
 mod hang;
@@ -109,12 +110,18 @@ impl DecisionContext<'_> {
                 differing,
                 per_rank,
             } => {
+                let settles = self.state.settles_attempts();
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     let policy = entry.spec.checkpoint.as_ref();
                     let stay = policy
-                        .map(|policy| entry.retained_checkpoints(policy, self.at))
+                        .map(|policy| entry.uncollected_checkpoints(policy, self.at, settles))
                         .unwrap_or_default();
+                    let mut open = entry.checkpoints.open_steps(*generation);
                     let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
+                    if settles {
+                        open.retain(|open| open != step);
+                        entry.checkpoints.count_passed_attempts(*generation, &open);
+                    }
                     entry.calls.committed(*generation, *step);
                     let mirrored = |policy: &&CheckpointPolicy| policy.tiers.mirror.is_some();
                     let policy = entry.spec.checkpoint.as_ref().filter(mirrored);
@@ -145,6 +152,7 @@ impl DecisionContext<'_> {
                     self.note_per_rank_tensors(job, *step, per_rank);
                     self.adapt_interval(job);
                     self.commit_next(job);
+                    self.release_former_nodes(job);
                     self.advance(job);
                     self.grow_after_commit(job, *generation, *step);
                     self.drain_after_commit(job, *generation, *step);

@@ -100,6 +100,9 @@ pub struct Job {
     /// Nodes of its generation on which another job was placed while it waited for nodes.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     given_up: BTreeSet<NodeId>,
+    /// Nodes of earlier generations that may still hold images of its checkpoints.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) former_nodes: BTreeSet<NodeId>,
     /// True if the ranks of this generation are being ended, because one of them failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     ending: bool,
@@ -202,6 +205,7 @@ impl Job {
             completed: BTreeSet::new(),
             exits_due: BTreeSet::new(),
             given_up: BTreeSet::new(),
+            former_nodes: BTreeSet::new(),
             ending: false,
             step: None,
             generation_step: None,
@@ -393,6 +397,58 @@ impl Job {
         let metrics = |generation, step| self.metrics_at(generation, step);
         self.checkpoints.retained_checkpoints(&rules(policy), now, metrics)
     }
+
+    /// Returns the checkpoints and attempts that a collection leaves: those that retention keeps and, with
+    /// `settles_attempts`, the complete attempts, which are committed first.
+    pub(crate) fn uncollected_checkpoints(
+        &self,
+        policy: &CheckpointPolicy,
+        now: Timestamp,
+        settles_attempts: bool,
+    ) -> Vec<CheckpointId> {
+        let mut left = self.retained_checkpoints(policy, now);
+        if settles_attempts {
+            let complete = self.checkpoints.complete_attempts();
+            left.extend(complete.filter(|id| !left.contains(id)).collect::<Vec<_>>());
+        }
+        left
+    }
+
+    /// Counts the attempts of its generation as void that a rank did not save before it completed.
+    pub(crate) fn count_left_out(&mut self) {
+        for (step, rank) in self.left_out() {
+            let reason = left_out_reason(rank);
+            self.checkpoints.count_passed(self.generation, step, &reason);
+        }
+    }
+
+    /// Returns the reason of an attempt that a rank did not save before it completed.
+    pub fn left_out_reason(&self, step: Step) -> Option<String> {
+        let mut left_out = self.left_out().into_iter();
+        left_out
+            .find(|(of, _)| *of == step)
+            .map(|(_, rank)| left_out_reason(rank))
+    }
+
+    /// Returns the sealed attempts of its generation that a completed rank did not seal, each with that rank.
+    ///
+    /// The seal of a rank may be reported after its exit. So an attempt is left out only if the rank reported no step as
+    /// late as that, or if it left out several.
+    fn left_out(&self) -> Vec<(Step, Rank)> {
+        let mut all = Vec::new();
+        for rank in &self.completed {
+            let steps = self.checkpoints.steps_without(self.generation, *rank);
+            let several = steps.len() > 1;
+            let reached = self.tempo.newest_step(*rank);
+            let is_certain = |step: &Step| several || reached.is_some_and(|reached| reached < *step);
+            all.extend(steps.into_iter().filter(is_certain).map(|step| (step, *rank)));
+        }
+        all
+    }
+}
+
+fn left_out_reason(rank: Rank) -> String {
+    format!("rank {rank} ended with exit code 0 before it had saved this step")
 }
 
 /// Lookups of a job for events that may concern a job that is over, or an earlier generation.

@@ -369,6 +369,17 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if every attempt at a checkpoint is committed or counts as void: complete ones that a later commit
+    /// overtook are committed, and those that a rank left out at its end are void (since rules 8).
+    pub(crate) fn settles_attempts(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if nodes that a job has left are ordered to drop its images (since rules 8).
+    pub(crate) fn releases_former_nodes(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if commits in the store that the journal lacks are recorded before ranks start (since rules 8).
     pub(crate) fn learns_commits(&self) -> bool {
         self.rules >= 8

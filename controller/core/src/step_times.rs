@@ -112,6 +112,12 @@ impl StepTimes {
         self.ranks.get(&rank).is_some_and(|steps| steps.drill_reports > 0)
     }
 
+    /// Returns the newest step that a rank reported with its duration.
+    pub(crate) fn newest_step(&self, rank: Rank) -> Option<Step> {
+        let newest = self.ranks.get(&rank).map(|steps| steps.newest);
+        newest.filter(|step| step.0 > 0)
+    }
+
     /// Returns true if the newest steps of a rank take no longer than usual.
     pub(crate) fn is_usual(&self, rank: Rank, usual_ms: f64) -> bool {
         let steps = self.ranks.get(&rank).filter(|steps| steps.recent.len() >= REPORTS);

@@ -8,7 +8,7 @@ use rankguard_model::{Generation, LaterAttempts, Rank, Step};
 use super::JobCheckpoints;
 
 /// Reason of an attempt that gave way to later ones.
-const GAVE_WAY: &str = "the reports of all its shards did not reach the controller before those of later steps";
+const GAVE_WAY: &str = "it was not complete and committed before many later ones had begun";
 
 impl JobCheckpoints {
     /// Counts attempts as void that lack the shard of a rank with a durable shard of a later step: a rank saves its
@@ -54,6 +54,11 @@ impl JobCheckpoints {
         }
     }
 
+    /// Returns the attempts that were counted as void although no failure was reported.
+    pub fn passed(&self) -> &BTreeSet<(Generation, Step)> {
+        &self.passed
+    }
+
     /// Returns true if a failure of the attempt was reported.
     pub fn is_void(&self, generation: Generation, step: Step) -> bool {
         self.attempts.is_void(generation, step)
@@ -75,7 +80,7 @@ impl JobCheckpoints {
 
     /// Counts an attempt as void that may be committed all the same, and remembers it, so that a failure that is reported
     /// later does not count again.
-    fn count_passed(&mut self, generation: Generation, step: Step, reason: &str) {
+    pub(crate) fn count_passed(&mut self, generation: Generation, step: Step, reason: &str) {
         self.count_void(generation, step, reason);
         self.passed.insert((generation, step));
         if self.passed.len() > MAX_VOID {

@@ -74,6 +74,7 @@ impl DecisionContext<'_> {
             self.ranks_ended(&evidence.id.node, job, generation.next(), *ended, left);
             if left.is_empty() {
                 self.ranks_ended_early(&evidence.id.node, job, *generation);
+                self.former_node_released(job, *generation, &evidence.id.node);
             }
             return;
         }
@@ -121,6 +122,7 @@ impl DecisionContext<'_> {
         };
         let at = self.at;
         let counts_passed = self.state.counts_passed_attempts();
+        let settles_attempts = self.state.settles_attempts();
         let dates_exits = self.state.dates_exits();
         let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
@@ -140,6 +142,9 @@ impl DecisionContext<'_> {
                 job.rank_exited(at, *rank, exit.is_success());
                 if dates_exits {
                     job.date_exit(*rank, evidence.at);
+                }
+                if settles_attempts && exit.is_success() {
+                    job.count_left_out();
                 }
                 let verb = if exit.is_success() { "completed" } else { "ended" };
                 self.close_past_faults(name, &format!("rank {rank} {verb}"));
@@ -178,7 +183,10 @@ impl DecisionContext<'_> {
             }
             EvidenceBody::Restored { from, .. } => self.rank_restored(name, *rank, *from),
             EvidenceBody::ShardSealed { step, stall_ms, .. } => {
-                job.checkpoints.sealed(*generation, *step, *rank, *stall_ms)
+                job.checkpoints.sealed(*generation, *step, *rank, *stall_ms);
+                if settles_attempts {
+                    job.count_left_out();
+                }
             }
             EvidenceBody::ShardDurable { seal } => {
                 let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
@@ -249,7 +257,7 @@ impl DecisionContext<'_> {
     pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
         let Some(job) = self.state.jobs.get(name) else { return };
         if let (Some(manifest), Some(policy)) = (manifest, job.spec.checkpoint.clone()) {
-            let pinned = job.retained_checkpoints(&policy, self.at);
+            let pinned = job.uncollected_checkpoints(&policy, self.at, self.state.settles_attempts());
             self.actions.push(Action::CommitManifest {
                 store: policy.store,
                 manifest,

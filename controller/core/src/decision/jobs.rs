@@ -262,6 +262,7 @@ impl DecisionContext<'_> {
         }
         self.take_from_waiting_jobs(&plan);
         self.end_preparation(&name, &plan.nodes);
+        self.record_former_nodes(&name, &plan.nodes);
         let members = self.members_of(&plan);
         self.state.next_plan = plan.id.next();
         self.state.plans.insert(plan.id, plan.clone());
@@ -370,6 +371,7 @@ impl DecisionContext<'_> {
             JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } if job.is_completed() => {
                 job.finish(self.at);
                 self.end_preparation(name, &[]);
+                self.release_former_nodes(name);
                 self.state.place(name);
                 self.drop_timer(name);
                 self.note_recovered(name, self.at, "the job completed");
@@ -530,6 +532,7 @@ impl DecisionContext<'_> {
                 },
             );
         }
+        self.release_former_nodes(name);
         self.offer_node();
     }
 }

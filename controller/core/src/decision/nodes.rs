@@ -52,6 +52,7 @@ impl DecisionContext<'_> {
             self.repeat_preparation(&name, &node, restarted);
         }
         self.fence_returned(info);
+        self.release_joined_node(&node);
         self.offer_node();
     }
 
