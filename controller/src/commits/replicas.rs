@@ -1,7 +1,7 @@
 //! Comparison of the replicas of a checkpoint before its manifest is written.
 
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::format::{Manifest, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint_schedule::replica_differences::judgement::{JudgedDifferences, judge};
 use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaComparison, compare};
 use rankguard_model::with_causes;
@@ -16,7 +16,8 @@ pub(super) fn compare_with_parent(store: &Store, manifest: &Manifest, indexes: &
     if now.differing.is_empty() {
         return JudgedDifferences::default();
     }
-    let before = manifest.parent.and_then(|parent| {
+    let before = manifest.parent.and_then(|(step, generation)| {
+        let parent = CheckpointId { step, generation };
         let loaded = store.load(&manifest.job, parent);
         let loaded = loaded.inspect_err(|problem| {
             let job = &manifest.job;
