@@ -204,9 +204,10 @@ def test_a_local_store_counts_them_too(small_disk: pathlib.Path) -> None:
             session.done()
     kept = committed(small_disk / "store", "full")
     assert 0 < len(kept) < 15
-    # Each with a warning, but for the last, which is an error of `done`.
+    # Each with a warning of a save, its own if the write ended first; the last is an error of `done` as well.
     reported = [text for text in (str(warning.message) for warning in caught) if "was not made durable" in text]
-    assert counts["failed"] == 15 - len(kept) == len(reported) + 1, (counts, reported)
+    assert counts["failed"] == 15 - len(kept), (counts, reported)
+    assert len(reported) in (counts["failed"] - 1, counts["failed"]), (counts, reported)
     assert "no space for" in counts.last_failure
     # It is named by its step.
     assert counts.last_failure.startswith("step 15: ")

@@ -308,6 +308,12 @@ impl LocalRank {
             step,
             generation: self.to.owner.generation,
         };
+        // The failure of this step may have been taken from the list before, as a warning of the save.
+        if let Some(reason) = self.failure_of(step)
+            && !self.to.is_committed(id)
+        {
+            return Err(LocalError::NotDurable { step, reason });
+        }
         if !self.to.wait_committed(id, until)? {
             let path = self.to.store.manifest_path(&self.to.owner.job, id)?;
             return Err(LocalError::NotCommitted {
@@ -338,6 +344,12 @@ impl LocalRank {
     /// The newest of those with its reason.
     pub fn last_failure(&self) -> Option<(Step, String)> {
         self.writer.last_failure()
+    }
+
+    /// Returns the reason of the newest failure if it is of this step.
+    fn failure_of(&self, step: Step) -> Option<String> {
+        let (failed, reason) = self.writer.last_failure()?;
+        (failed == step).then_some(reason)
     }
 
     /// Refuses to save into a folder with checkpoints that this program has not restored from.

@@ -360,6 +360,13 @@ impl ImageDestination {
         })?;
         failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
+
+    /// Returns true if this checkpoint or a newer one is known to be committed.
+    pub(crate) fn is_committed(&self, id: CheckpointId) -> bool {
+        let committed = self.store.committed_ids(&self.owner.job);
+        committed.is_ok_and(|ids| ids.last().is_some_and(|newest| *newest >= id))
+    }
+
     /// Polls until `there` returns true; returns `false` at the deadline or once `abandoned` is set.
     fn poll_until(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, CallInterrupted> {
         let since = Instant::now();

@@ -195,6 +195,28 @@ fn what_cannot_be_written_is_told_and_the_next_save_works() {
     assert_eq!(local.wait(LIMIT).unwrap().map(|id| id.step), Some(Step(2)));
 }
 
+/// RG-9: the caller of a save may take its failure at once, as the warning of the save; a later wait does not wait for the
+/// commit that cannot come.
+#[test]
+fn rg_9_a_wait_ends_with_the_cause_of_a_failure_that_was_taken_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut local = open(dir.path(), 0, 1, 1);
+    let job = dir.path().join("local");
+    let in_the_way = job.join("000000000001-g1");
+    fs::create_dir_all(&job).unwrap();
+    fs::write(&in_the_way, "in the way").unwrap();
+    save(&mut local, 1, &rows(0..8), &json!(null));
+    while !local.is_idle() {
+        thread::yield_now();
+    }
+    assert_eq!(local.take_failures().len(), 1);
+    let error = local.wait(LIMIT).unwrap_err();
+    assert!(matches!(error, LocalError::NotDurable { step: Step(1), .. }), "{error}");
+    fs::remove_file(in_the_way).unwrap();
+    save(&mut local, 2, &rows(0..8), &json!(null));
+    assert_eq!(local.wait(LIMIT).unwrap().map(|id| id.step), Some(Step(2)));
+}
+
 #[test]
 fn every_policy_counts_what_it_does_and_never_spoils_what_it_keeps() {
     for policy in [
