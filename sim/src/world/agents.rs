@@ -122,7 +122,10 @@ impl SimulatedWorld {
                     .filter(|(_, process)| process.job == job && process.generation == generation)
                     .map(|(rank, process)| (*rank, process.clone()))
                     .collect();
-                self.training = None;
+                // A node that the job has left has no ranks of it.
+                if !ended.is_empty() {
+                    self.training = None;
+                }
                 let body = EvidenceBody::Stopped {
                     job,
                     generation,
