@@ -1,6 +1,6 @@
 //! Commits into stores on disk.
 
-use rankguard_checkpoint::format::{Digest, Dtype, ManifestShard, TensorBox};
+use rankguard_checkpoint::format::{Digest, Dtype, ManifestShard, ShardIndex, TensorBox};
 use rankguard_model::Rank;
 
 use super::*;
