@@ -150,7 +150,7 @@ for n in range(restored.step + 1 if restored else 1, 61):
     rankguard.step(n)
     if rankguard.due():
         rankguard.checkpoint(state)
-    rankguard.compare(state, every=10)
+    rankguard.compare(state, every=3)
     time.sleep(0.05)
 rankguard.done()
 dist.destroy_process_group()

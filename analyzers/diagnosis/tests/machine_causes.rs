@@ -3,7 +3,7 @@
 use crate::world::{World, gpu, line, node, on_node, rank_of};
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_faults::SignatureMatcher;
-use rankguard_model::{Classification, Device, DeviceKind, Entity, EvidenceSource, ProcessExit, Role};
+use rankguard_model::{Classification, Device, DeviceKind, Entity, EvidenceSource, ProcessExit, Rank, Role};
 
 const RETRIES: &str = "n1:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.7.0.2<40112> with status=12 opcode=0 len=0 \
                        vendor err 129 (Send) hca mlx5_1";
@@ -212,4 +212,39 @@ fn journals_of_older_rules_keep_their_verdicts() {
     writes(&mut world, 1_300, 2, "RuntimeError: CUDA error: unknown error");
     world.exits(1_500, 2, ProcessExit::Code(1));
     assert_eq!(world.settle().verdict.class.as_str(), "cuda-launch-failure");
+}
+
+const DIFFERS: &str = "rankguard._replicas.ReplicasDiffer: replicas that must be equal differ at step 27: tensor model.w of rank 2 \
+                       differs from the majority of ranks 0 1 2 3";
+const NO_MAJORITY: &str = "rankguard._replicas.ReplicasDiffer: replicas that must be equal differ at step 27: tensor model.w has 2 \
+                           contents on ranks 0 3, and none has a majority";
+
+#[test]
+fn a_comparison_of_replicas_names_the_rank_that_differs() {
+    let mut world = World::new();
+    writes(&mut world, 1_000, 2, DIFFERS);
+    world.exits(1_200, 2, ProcessExit::Code(1));
+    writes(
+        &mut world,
+        1_300,
+        0,
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4000",
+    );
+    world.exits(1_400, 0, ProcessExit::Code(1));
+    let case = world.settle();
+    check(&case, "silent-data-corruption", &on_node(2));
+    assert_eq!(case.verdict.root_rank, Some(Rank(2)), "{case:#?}");
+}
+
+#[test]
+fn a_comparison_without_a_majority_blames_no_rank_that_reports_it() {
+    let mut world = World::new();
+    writes(&mut world, 1_000, 0, NO_MAJORITY);
+    writes(&mut world, 1_010, 3, NO_MAJORITY);
+    world
+        .exits(1_200, 0, ProcessExit::Code(1))
+        .exits(1_210, 3, ProcessExit::Code(1));
+    let case = world.settle();
+    check(&case, "silent-data-corruption", &Entity::Unknown);
+    assert_eq!(case.verdict.root_rank, None, "{case:#?}");
 }

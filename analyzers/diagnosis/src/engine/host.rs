@@ -26,6 +26,9 @@ const NO_RANK_KILLED: &str = "No rank of this job ended by this kill: none on it
 /// Field of a report about a slow rank: a rank of the same node that is as fast as the others.
 pub const USUAL_RANK_FIELD: &str = "usual_rank";
 
+/// Signature of replicas that differ, which `rankguard.compare` reports.
+const REPLICAS_SIGNATURE: &str = "rankguard-replicas-differ";
+
 /// Signature of a scheduler that ends a job for its own memory limit, which is no fault of the node.
 const SCHEDULER_LIMIT: &str = "slurm-memory-limit";
 
@@ -63,8 +66,13 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         } else {
             confidence(sign) * 0.6
         };
-        let make = || CauseCandidate::new(class.clone(), machine_of(sign), index, strength, score);
-        let candidate = found.at(MachineRef::of(sign), class.as_str(), make);
+        let (machine, blamed) = if is_undecided(scene, sign) {
+            (MachineRef::Unknown, Entity::Unknown)
+        } else {
+            (MachineRef::of(sign), machine_of(sign))
+        };
+        let make = || CauseCandidate::new(class.clone(), blamed, index, strength, score);
+        let candidate = found.at(machine, class.as_str(), make);
         candidate.support.insert(index);
         candidate.score = candidate.score.max(score);
     }
@@ -116,7 +124,12 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeS
     if sign.source == EvidenceSource::Checkpoint {
         candidate.root_rank = candidate.root_rank.or(sign.rank());
     }
-    let Some(node) = sign.node() else { return };
+    if scene.has_fault_ends {
+        candidate.root_rank = candidate.root_rank.or_else(|| reporting_rank(scene, candidate));
+    }
+    let Some(node) = sign.node().filter(|_| !is_undecided(scene, sign)) else {
+        return;
+    };
     // A fault of the node would slow its other ranks too.
     let slow = sign.rank().filter(|_| sign.field(USUAL_RANK_FIELD).is_some());
     if let Some(rank) = slow {
@@ -131,6 +144,22 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeS
         format!("Node {node} then stopped speaking.")
     });
     confirm_ends(scene, candidate, node, exits);
+}
+
+/// Returns true for a comparison of replicas without a majority: a rank reports it, and no rank is at fault by it.
+fn is_undecided(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    scene.has_fault_ends && sign.is_signed(REPLICAS_SIGNATURE) && sign.rank_named().is_none()
+}
+
+/// Returns the rank that alone reports a fault of its machine. Of a comparison of replicas, the ranks report it that differ.
+fn reporting_rank(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<Rank> {
+    let signs = candidate.support.iter().map(|index| &scene.signs[index]);
+    let mut signs = signs.filter(|sign| !is_undecided(scene, sign));
+    let is_own = |sign: &Signal| sign.source == EvidenceSource::JobLog || sign.is_signed(REPLICAS_SIGNATURE);
+    let first = signs.next().filter(|sign| is_own(sign))?.rank()?;
+    signs
+        .all(|sign| sign.rank().is_none_or(|rank| rank == first))
+        .then_some(first)
 }
 
 /// Returns the OOM kill. The kernel names the killed process; a rank that ended by SIGKILL with that process id is
