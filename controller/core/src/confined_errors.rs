@@ -10,10 +10,10 @@ use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{CaseFinding, ClassId, Entity, EvidenceSource, Role};
 
 /// Outcome of a case about an error that the hardware confined to a process that is no rank of the job.
-const OF_MEMORY: &str = "the error is confined to the process that used the memory, and every rank of the job was alive, so \
+const OF_MEMORY: &str = "the error is confined to the process that used the memory, and no rank of the job had failed, so \
                          nothing was restarted";
 /// Outcome of a case about an error for which the vendor recommends to restart only the program that the driver names.
-const OF_PROCESS: &str = "the error ends only the process that the driver names, and every rank of the job was alive, so \
+const OF_PROCESS: &str = "the error ends only the process that the driver names, and no rank of the job had failed, so \
                           nothing was restarted";
 
 /// Start of the vendor's action for an event that ends one program.

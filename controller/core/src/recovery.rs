@@ -706,10 +706,13 @@ impl DecisionContext<'_> {
             job.nodes().iter().cloned().collect()
         };
         let lost_node = works_on.iter().any(|node| !self.state.fleet.is_live(node));
+        let has_completed = job.places().keys().any(|rank| job.has_completed(*rank));
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| works_on.contains(node));
         if !on_isolated && !lost_node && !concluded.failed {
             // The outcome of a case is read later, also when the job was restarted for another one.
-            return RecoveryDecision::Nothing(if dates_outcomes {
+            return RecoveryDecision::Nothing(if dates_outcomes && has_completed {
+                "no rank of the job had failed, so nothing was restarted"
+            } else if dates_outcomes {
                 "every rank of the job was alive, so nothing was restarted"
             } else {
                 "every rank of the job is alive, so nothing is restarted"

@@ -359,6 +359,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a job hangs once its last ranks are silent, counted from the newest step of any rank (since rules 8;
+    /// before, others that completed while the silence was watched counted as ranks that make steps).
+    pub(crate) fn counts_completed_ranks(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a silent rank that a signal stopped is named, and blamed before others (since rules 8).
     pub(crate) fn names_stopped_ranks(&self) -> bool {
         self.rules >= 8

@@ -461,13 +461,14 @@ fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str
             (!reasons.is_empty()).then(|| reasons.join("; "))
         }
         JobPhase::Running => {
-            let wait = job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job));
-            let reasons: Vec<String> = wait.into_iter().chain(job.hang.stopped_text()).collect();
+            let wait = job.hang.restart_wait_reason(job.silent_since(true), hang_ms);
+            let reasons = [completed_ranks(job), wait, job.hang.stopped_text()];
+            let reasons: Vec<String> = reasons.into_iter().flatten().collect();
             (!reasons.is_empty()).then(|| reasons.join("; "))
         }
         JobPhase::Starting => job
             .hang
-            .restart_wait_reason(hang_ms)
+            .restart_wait_reason(job.silent_since(true), hang_ms)
             .or_else(|| start_after_failure(job)),
         JobPhase::Fencing { .. } | JobPhase::Adopting { .. } | JobPhase::Launching { .. } => start_reason(job),
     }

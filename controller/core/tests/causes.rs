@@ -771,8 +771,8 @@ fn an_error_that_is_confined_to_another_process_restarts_no_job() {
     let cordon = cluster.state.fleet().get(&node(3)).and_then(|node| node.cordon.clone());
     assert!(cordon.is_some(), "no further job is placed beside the faulty memory");
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
-    let wanted = "node node-3 was taken out of use; the error is confined to the process that used the memory, and every rank \
-                  of the job was alive, so nothing was restarted";
+    let wanted = "node node-3 was taken out of use; the error is confined to the process that used the memory, and no rank \
+                  of the job had failed, so nothing was restarted";
     assert_eq!(outcome, wanted);
     assert_eq!(contained_error(7, false, Duration::ZERO).generation(), Generation(2));
 }
@@ -816,8 +816,8 @@ fn an_error_for_which_the_vendor_restarts_the_program_restarts_no_job_of_another
     let cluster = named_process(RULES, &lines, false);
     assert_eq!(cluster.generation(), Generation(1));
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
-    let wanted = "node node-3 was taken out of use; the error ends only the process that the driver names, and every rank of \
-                  the job was alive, so nothing was restarted";
+    let wanted = "node node-3 was taken out of use; the error ends only the process that the driver names, and no rank of \
+                  the job had failed, so nothing was restarted";
     assert_eq!(outcome, wanted);
     assert_eq!(named_process(7, &lines, false).generation(), Generation(2));
     // The process is a rank.

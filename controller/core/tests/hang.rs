@@ -564,3 +564,74 @@ fn a_hang_after_a_lost_link_over_which_the_job_went_on_is_a_failure_of_its_own()
     let is_hang = |text: &str| text.contains("has completed no step since");
     assert!(link.findings.iter().any(|finding| is_hang(&finding.text)), "{link:#?}");
 }
+
+/// All ranks but 5 make step 41 and complete, while rank 5 was stopped by a signal after step 40.
+fn others_complete(cluster: &mut Cluster, after: u64) {
+    for step in 41..41 + after {
+        cluster.progress(0, step);
+        cluster.wait(Duration::from_secs(1));
+    }
+    for rank in (0..8).filter(|rank| *rank != 5) {
+        completes(cluster, rank);
+    }
+}
+
+fn completes(cluster: &mut Cluster, rank: u32) {
+    let body = EvidenceBody::RankExited {
+        pid: rank,
+        exit: ProcessExit::Code(0),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(rank, body, Vec::new());
+}
+
+#[test]
+fn a_rank_that_stands_after_the_others_completed_is_no_rank_beside_others_that_make_steps() {
+    let mut cluster = Cluster::running(Policy::default());
+    let begun = cluster.now;
+    cluster.wait(Duration::from_secs(31));
+    silent_in(&mut cluster, 5, 40, "read (data.py:3)", "T");
+    // The limit of silence passes a moment after the others have completed.
+    others_complete(&mut cluster, 265);
+    let completed = cluster.now;
+    cluster.wait(Duration::from_secs(60));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.root_rank, Some(Rank(5)), "{case:#?}");
+    let texts: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
+    assert!(
+        texts.iter().all(|text| !text.contains("other ranks make steps")),
+        "{texts:#?}"
+    );
+    let shown = why(&cluster).expect("a reason");
+    assert!(
+        shown.starts_with("7 of its 8 ranks have ended with exit code 0; no rank has made a step since"),
+        "{shown}"
+    );
+    // It has its full time from the newest step of the job.
+    let hang = Duration::from_millis(Policy::default().hang_ms);
+    assert_eq!(cluster.generation(), Generation(1));
+    assert!(begun.after(hang) < cluster.now);
+    cluster.wait(hang);
+    assert!(completed.after(hang) <= cluster.now);
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+#[test]
+fn a_fault_beside_completed_ranks_does_not_state_that_every_rank_was_alive() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    silent_in(&mut cluster, 5, 40, "read (data.py:3)", "S");
+    for rank in [6, 7] {
+        completes(&mut cluster, rank);
+    }
+    for step in 41..341 {
+        cluster.progress(0, step);
+        cluster.wait(Duration::from_secs(1));
+    }
+    let outcome = cluster.cases()[0].outcome.clone().unwrap_or_default();
+    assert!(
+        outcome.starts_with("no rank of the job had failed, so nothing was restarted"),
+        "{outcome}"
+    );
+}

@@ -84,7 +84,7 @@ const RULES: [ConclusionRule; 18] = [
     ConclusionRule {
         strength: CandidateStrength::Overriding,
         applies: |cause| cause.scene.lists_all_ends() && cause.has_no_end(),
-        reason: "it is no failure of the program, and no rank had ended when the case was concluded",
+        reason: "it is no failure of the program, and no rank had failed when the case was concluded",
     },
     ConclusionRule {
         strength: CandidateStrength::Overriding,

@@ -79,14 +79,10 @@ impl DecisionContext<'_> {
             is_stopped: names_stopped && mark.fields.get("state") == Some(STOPPED),
         };
         job.hang.insert(*rank, silent);
-        let all = job
-            .running()
-            .iter()
-            .all(|rank| job.hang.is_silent(*rank) || job.has_completed(*rank));
         if job.hang.told {
             return;
         }
-        if all {
+        if job.is_all_silent() {
             return self.report_hang(name);
         }
         let timer = TimerKey::Hang {
@@ -165,10 +161,15 @@ impl DecisionContext<'_> {
         if job.generation() != generation || !job.has_started() {
             return;
         }
-        let Some(since) = job.hang.since() else { return };
+        let counts_completed = self.state.counts_completed_ranks();
+        let Some(since) = job.silent_since(counts_completed) else {
+            return;
+        };
         if !job.hang.told {
+            // The other ranks may have completed since the report.
+            let is_last = counts_completed && job.is_all_silent();
             // A rank that makes steps shows that the job does; agents report again when more ranks fall silent.
-            if job.hang.has_no_steps_for(self.at, QUIET) {
+            if is_last || job.hang.has_no_steps_for(self.at, QUIET) {
                 self.report_hang(name);
             } else {
                 self.report_standing(name);
@@ -227,10 +228,13 @@ impl DecisionContext<'_> {
 
     /// Reports to diagnosis that all ranks stand, with the most likely suspect.
     fn report_hang(&mut self, name: &JobId) {
+        let counts_completed = self.state.counts_completed_ranks();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let Some(since) = job.hang.since() else { return };
+        let Some(since) = job.silent_since(counts_completed) else {
+            return;
+        };
         job.hang.told = true;
         let generation = job.generation();
         let merged = job.hang.stacks();
@@ -270,12 +274,15 @@ impl DecisionContext<'_> {
     pub(crate) fn watch_hang(&mut self, id: CaseId, name: &JobId) -> bool {
         let at = self.at;
         let hang_ms = self.state.policy.hang_ms;
+        let counts_completed = self.state.counts_completed_ranks();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return false;
         };
-        let Some(due) = job.hang.due(hang_ms).filter(|_| job.hang.told) else {
+        let since = job.silent_since(counts_completed);
+        let Some(since) = since.filter(|_| job.hang.told) else {
             return false;
         };
+        let due = since.after(Duration::from_millis(hang_ms));
         let merged = job.hang.stacks();
         let suspects = job.hang.suspects(&merged.odd, &job.places());
         // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
@@ -284,7 +291,7 @@ impl DecisionContext<'_> {
             job.hang.case = Some(id);
             job.recover_from(id);
         }
-        let why = job.hang.restart_wait_reason(hang_ms);
+        let why = job.hang.restart_wait_reason(Some(since), hang_ms);
         if let Some(case) = self.state.cases.get_mut(id) {
             for suspect in suspects.iter().take(NAMED) {
                 let text = format!("Rank {} on {} {}.", suspect.rank, suspect.node, suspect.why);

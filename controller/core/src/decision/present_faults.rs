@@ -150,7 +150,7 @@ impl DecisionContext<'_> {
         for finding in findings.into_iter().flatten() {
             self.state.cases.add_new_finding(known, finding);
         }
-        self.close(id, format!("the fault of case {known} is still present"));
+        self.close(id, format!("its fault is that of case {known}, which was open"));
     }
 
     /// `Closed => FaultPresent` after a late report of the same failure.

@@ -38,6 +38,21 @@ impl Job {
         self.world_size() > 0 && self.running.len() + self.completed.len() == self.world_size()
     }
 
+    /// Returns the time since which no rank has made a step, if ranks are silent. A rank that has completed is not silent: with
+    /// `counts_completed`, the newest step of the job counts beside those of the silent ranks.
+    pub(crate) fn silent_since(&self, counts_completed: bool) -> Option<Timestamp> {
+        let newest = self
+            .stepped_at
+            .filter(|_| counts_completed && !self.completed.is_empty());
+        self.hang.since().map(|since| since.max(newest.unwrap_or(since)))
+    }
+
+    /// Returns true if every rank that runs is silent, or has completed.
+    pub(crate) fn is_all_silent(&self) -> bool {
+        let is_silent = |rank: &Rank| self.hang.is_silent(*rank) || self.has_completed(*rank);
+        self.running.iter().all(is_silent)
+    }
+
     /// Records a rank that an agent reports as started.
     pub(crate) fn rank_started(&mut self, at: Timestamp, node: &NodeId, rank: Rank, pid: u32) {
         self.running.insert(rank);

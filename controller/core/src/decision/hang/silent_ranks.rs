@@ -77,7 +77,7 @@ impl SilentRanks {
         waiting.map(|silent| silent.since.after(limit)).min()
     }
 
-    pub(super) fn is_silent(&self, rank: Rank) -> bool {
+    pub(crate) fn is_silent(&self, rank: Rank) -> bool {
         self.silent.contains_key(&rank)
     }
 
@@ -101,20 +101,15 @@ impl SilentRanks {
     }
 
     /// Returns the time at which the last of the silent ranks fell silent.
-    pub(super) fn since(&self) -> Option<Timestamp> {
+    pub(crate) fn since(&self) -> Option<Timestamp> {
         self.silent.values().map(|silent| silent.since).max()
     }
 
-    /// Returns the time at which a lasting silence leads to a restart.
-    pub(super) fn due(&self, hang_ms: u64) -> Option<Timestamp> {
-        Some(self.since()?.after(Duration::from_millis(hang_ms)))
-    }
-
-    /// Returns the reason why the restart waits, if a case waits for a step.
-    pub(crate) fn restart_wait_reason(&self, hang_ms: u64) -> Option<String> {
+    /// Returns the reason why the restart waits, if a case waits for a step. No rank has made a step since `since`.
+    pub(crate) fn restart_wait_reason(&self, since: Option<Timestamp>, hang_ms: u64) -> Option<String> {
         self.case?;
-        let since = self.since()?;
-        let due = self.due(hang_ms)?;
+        let since = since?;
+        let due = since.after(Duration::from_millis(hang_ms));
         Some(format!(
             "no rank has made a step since {since}; the job is left alone until {due}, a step clears the case"
         ))
