@@ -16,8 +16,8 @@ use crate::own_fault::{is_own_end, kills_no_rank};
 use crate::waited_before::waited_before;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, machine_states,
-    missing_programs, mitigation, reasoning, refine, roles, shared_part, signature, storage, timed_out_ranks,
-    unordered, wrappers,
+    missing_programs, mitigation, published_categories, reasoning, refine, roles, shared_part, signature, storage,
+    timed_out_ranks, unordered, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -128,7 +128,7 @@ fn limited_opinion(
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
         confidence: limited,
-        taxonomies: known.taxonomies(scene.catalogue),
+        taxonomies: published_categories::of_cause(scene, winner, known),
         mitigation: mitigation::of_cause(scene, winner, known),
         alternatives,
         class: winner.class.clone(),
@@ -193,6 +193,7 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     unordered::blame_first_error(scene, &mut ranking);
     shared_part::blame(scene, &mut ranking);
     timed_out_ranks::note(scene, &mut ranking);
+    missing_programs::blame_lacking_node(scene, &mut ranking);
     missing_programs::blame_node(scene, &mut ranking);
     machine_states::blame(scene, &mut ranking);
     ranking

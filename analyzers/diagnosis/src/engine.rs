@@ -22,6 +22,7 @@ use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 use candidate_map::{CandidateMap, MachineRef};
 pub use host::USUAL_RANK_FIELD;
 use node_signals::NodeSignals;
+pub(crate) use software::lacking_node;
 
 /// Family of failures, one for each engine; every marked sign belongs to exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,8 @@
 //! - SIGBUS ended a process: a mapped file or shared memory lacked a page, before the code of a library is suspected.
 //! - A program ended itself with a text and without a traceback: there is no exception to read.
 //! - A message names a state that its class in general does not ([`crate::advice`]).
+//! - A signal stopped the process of a rank, which goes on with SIGCONT.
+//! - A node lacks a file or a package that ranks on other nodes do not miss.
 //! - A process was killed and no log names the sender: more memory is no answer until a log shows a lack of it.
 
 use rankguard_faults::classes;
@@ -18,7 +20,9 @@ use rankguard_model::{EXIT_MESSAGE, Entity, RecommendedMitigation, Role, SharedV
 use crate::advice;
 use crate::exit_class::signal_name;
 use crate::knowledge::ClassEntry;
+use crate::missing_programs::node_that_lacks;
 use crate::own_fault::is_same_device;
+use crate::stopped_ranks::is_stopped;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Advice for a program that ended itself with a text and without a traceback.
@@ -32,6 +36,15 @@ const WORKS_ON: &str = "a process works on the GPU, and the driver reports no fu
 /// Advice for a process that SIGBUS ended.
 const BUS_ERROR: &str = "Check the room in /dev/shm and in the file systems of mapped files on that node, and the kernel log for \
                          memory errors; then restart once.";
+
+/// Advice for a rank that a signal stopped: signal(7), and Slurm's `scontrol suspend`.
+const RESUME: &str = "Send SIGCONT to the process (`kill -CONT PID` on its node) if it is to go on, and find who stopped it: a person, a \
+                      debugger, or a scheduler that suspends the job.";
+/// Clearing condition of a stopped rank.
+const GOES_ON: &str = "the process goes on (SIGCONT) and its rank makes a step";
+/// Action and clearing condition for a node that lacks something.
+const FIX_NODE: &str = "fix-environment";
+const NODE_HAS_IT: &str = "the node has what the message names";
 
 /// Source of the rule that the requested recovery goes before a general one.
 const CATALOG: &str = "nvidia-xid-catalog";
@@ -101,6 +114,16 @@ pub(crate) fn of_cause(
     if is_bus_error(scene, cause) {
         return with_advice(BUS_ERROR);
     }
+    if is_stopped(scene, cause) {
+        return own_mitigation(&general.action, RESUME.to_owned());
+    }
+    if let Some(node) = node_that_lacks(scene, cause) {
+        let advice = format!(
+            "Mount or copy on node {node} what the message names: no rank on another node misses it. `rankguard node uncordon {node}`, \
+             or a restart of its agent, then lets the job use the node again."
+        );
+        return own_mitigation(FIX_NODE, advice);
+    }
     if let Some(mitigation) = advice::of_message(&scene.signs[cause.first], &general) {
         return mitigation.into();
     }
@@ -118,7 +141,24 @@ pub(crate) fn clears_of(scene: &FailureScene<'_>, cause: &CauseCandidate, known:
     if needs_no_reset(scene, cause) {
         return WORKS_ON.to_owned();
     }
+    if is_stopped(scene, cause) {
+        return GOES_ON.to_owned();
+    }
+    if node_that_lacks(scene, cause).is_some() {
+        return NODE_HAS_IT.to_owned();
+    }
     known.clears()
+}
+
+/// Returns a mitigation that no publication recommends.
+fn own_mitigation(action: &str, advice: String) -> SharedValue<RecommendedMitigation> {
+    let mitigation = RecommendedMitigation {
+        action: action.to_owned(),
+        advice,
+        advice_on_return: String::new(),
+        recommended_by: Vec::new(),
+    };
+    mitigation.into()
 }
 
 /// Signature of the report of a launcher that SIGBUS ended a process.

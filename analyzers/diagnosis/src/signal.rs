@@ -28,6 +28,9 @@ pub const NEXT_ATTEMPT_FIELD: &str = "next_attempt";
 pub(crate) const STANDING_SIGNATURE: &str = "ranks.standing";
 /// Signature of the agents' reports about a rank that makes no steps.
 const STALLED_SIGNATURE: &str = "ranks.stalled";
+/// Field of both with the state of the process, and the state of one that a signal stopped (proc(5)).
+pub(crate) const STATE_FIELD: &str = "state";
+pub(crate) const STOPPED_STATE: &str = "T";
 
 /// Single meaning of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -156,6 +159,9 @@ pub enum CallerFact {
         step: Step,
         /// Time of that step.
         since: Timestamp,
+        /// True if a signal had stopped its process.
+        #[serde(default)]
+        is_stopped: bool,
     },
     /// A job's ranks are alive but complete no step.
     JobStalled {
@@ -267,13 +273,16 @@ impl Signal {
                 node,
                 step,
                 since,
+                is_stopped,
             } => {
+                let state = is_stopped.then(|| (STATE_FIELD, STOPPED_STATE.to_owned()));
+                let fields = [("rank", rank.to_string())].into_iter().chain(state);
                 let mark = Classification {
                     class: classes::HANG_STALLED_RANKS.into(),
                     role: Role::Root,
                     confidence: 0.8,
                     signature: STANDING_SIGNATURE.into(),
-                    fields: [("rank", rank.to_string())].into(),
+                    fields: fields.collect(),
                 };
                 let entity = Entity::Rank {
                     job: job.clone(),

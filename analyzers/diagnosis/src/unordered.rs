@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, EvidenceSource, Role};
+use rankguard_model::{CaseFinding, EvidenceSource, ProcessExit, Role};
 
 use crate::engine::FailureFamily;
+use crate::exit_class::is_fault;
 use crate::own_exceptions::{UNSPECIFIC, is_loss, is_own_error, is_own_exception};
 use crate::signalled_ranks::{REPORT_LEAD, complains};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -62,6 +63,23 @@ pub(crate) fn ended_of_own_error(scene: &FailureScene<'_>, winner: &CauseCandida
     let is_of_rank = |sign: &Signal| sign.entity == end.entity;
     let mut errors = scene.marks().filter(|(_, sign)| is_of_rank(sign));
     end.exit().is_some() && errors.any(|(index, _)| is_error_of_another(scene, winner, index))
+}
+
+/// Returns true if a rank ended by an error that it raised itself, and the winner is the same error of another rank: neither
+/// end is the consequence of the other.
+pub(crate) fn ended_of_same_error(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal) -> bool {
+    let first = &scene.signs[winner.first];
+    let is_of_itself = |exit: ProcessExit| matches!(exit, ProcessExit::Code(_)) || is_fault(exit);
+    let is_raised = |index: usize| {
+        let sign = &scene.signs[index];
+        let is_same = sign.class() == first.class() && sign.is_root_mark() && sign.source == EvidenceSource::JobLog;
+        is_same && sign.entity == end.entity && is_own_exception(scene, index)
+    };
+    scene.distinguishes_ends()
+        && first.entity.rank().is_some_and(|rank| end.entity.rank() != Some(rank))
+        && is_own_exception(scene, winner.first)
+        && end.exit().is_some_and(|(_, exit)| is_of_itself(exit))
+        && winner.support.iter().any(is_raised)
 }
 
 /// Demotes the errors of ranks below the first one that a rank raised for a reason of its own.

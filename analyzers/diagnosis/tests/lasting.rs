@@ -292,7 +292,7 @@ fn a_fault_that_ended_no_rank_is_not_said_to_end_ranks() {
     let case = world.settle();
     let text = reasons(&case);
     assert!(
-        !text.contains("it would end ranks") && text.contains("no rank had ended"),
+        !text.contains("it would end ranks") && text.contains("no rank had failed"),
         "{text}"
     );
 }

@@ -1,9 +1,9 @@
 //! Survivors beside the process or rank that a first cause names, and ranks that end alike.
 
-use crate::world::{World, class, gpu, mark, node, oom_kills, rank_of, reasons, with};
+use crate::world::{World, class, gpu, line, mark, node, oom_kills, rank_of, reasons, with};
 use rankguard_diagnosis::{CallerFact, ConcludedDraft};
-use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, ProcessExit, Role, Timestamp};
+use rankguard_faults::{Catalogue, SignatureMatcher};
+use rankguard_model::{CaseFinding, Entity, EvidenceSource, ProcessExit, Role, Timestamp};
 
 const KILL: ProcessExit = ProcessExit::Signal(9);
 
@@ -148,4 +148,35 @@ fn ranks_that_end_with_a_code_of_the_program_are_equal() {
         );
         assert_eq!(roles_of_rank(&case, 0), [Role::Cascade], "{code}");
     }
+}
+
+/// Two ranks raise the same error of the program; neither ended because of the other.
+#[test]
+fn ranks_that_raise_the_same_error_are_no_cascade_of_each_other_rg_7() {
+    let text = "ValueError: expected 4 labels but got 5";
+    let marks = SignatureMatcher::builtin().marks(EvidenceSource::JobLog, text);
+    assert!(!marks.is_empty());
+    let mut world = World::new();
+    for (ms, rank) in [(1_000, 0), (1_047, 1)] {
+        world.at(ms, EvidenceSource::JobLog, rank_of(rank), line(text), marks.clone());
+    }
+    world
+        .exits(1_100, 0, ProcessExit::Code(1))
+        .exits(1_140, 1, ProcessExit::Code(1))
+        .exits(1_200, 4, ProcessExit::Code(1));
+    let case = world.settle();
+    let role = |rank: u32| {
+        let is_end = |finding: &&CaseFinding| finding.entity == rank_of(rank) && finding.text.starts_with("process ");
+        let end = case.findings.iter().find(is_end).unwrap();
+        (end.role, end.why.as_str())
+    };
+    assert_eq!(
+        role(1),
+        (
+            Role::Confirmation,
+            "The rank raised the same error itself and ended by it."
+        )
+    );
+    // Rank 4 raised none.
+    assert_eq!(role(4).0, Role::Cascade);
 }

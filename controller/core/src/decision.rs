@@ -49,6 +49,7 @@ pub(crate) use jobs::missing_nodes;
 use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{AgentOrder, CheckpointPolicy, JobId, NodeId, Rank, RetainedSet, Timestamp};
 pub use refusals::RefusedEvidence;
+pub(crate) use starts::node_of_reporters;
 
 use crate::controller_starts::ControllerStart;
 use crate::{Action, DecisionState, Event, Job, StampedEvent};

@@ -49,6 +49,10 @@ pub struct Node {
     /// Fault for which the cordon limit permitted no cordon. The node is used until an operator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncordoned_fault: Option<UncordonedFault>,
+    /// Job that left the node because something lacks there; absent after a restart of its agent or an uncordon. Other jobs
+    /// are placed there last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lack: Option<NodeLack>,
     /// Links of the node that were reported as down and not as up since, each with the time of the report.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links_down: BTreeMap<String, Timestamp>,
@@ -64,6 +68,18 @@ pub struct Node {
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
+}
+
+/// Something that a job needs and that one of its nodes lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLack {
+    pub job: JobId,
+    /// Class of the failure that its ranks reported.
+    pub class: ClassId,
+    /// Case of that failure.
+    pub case: CaseId,
+    /// Time at which the job left the node.
+    pub since: Timestamp,
 }
 
 /// Condition of a machine that lasts until its end is reported.
@@ -174,6 +190,7 @@ impl Fleet {
             joined_at: at,
             cordon: None,
             uncordoned_fault: None,
+            lack: None,
             links_down: BTreeMap::new(),
             links_up: BTreeMap::new(),
             drilled_links: BTreeSet::new(),
@@ -396,7 +413,8 @@ impl Fleet {
             .count()
     }
 
-    /// Selects at most `max` nodes for a job: the nodes of `before` first and in the same order, then others by name.
+    /// Selects at most `max` nodes for a job: the nodes of `before` first and in the same order, then others by name, last those
+    /// that another job left because something lacks there.
     ///
     /// Ranks thus remain where their arenas are, so that a restore moves as few bytes as possible.
     pub fn choose(&self, before: &[NodeId], taken: &BTreeSet<NodeId>, slots: u32, max: usize) -> Vec<NodeId> {
@@ -408,7 +426,10 @@ impl Fleet {
         };
         // A new node takes the place of the node it replaces, so that the others retain their ranks.
         let own: BTreeSet<&NodeId> = before.iter().collect();
-        let mut others = self.nodes.keys().filter(|name| !own.contains(name)).filter(fits);
+        let lacks = |name: &&NodeId| self.get(name).is_some_and(|node| node.lack.is_some());
+        let others = self.nodes.keys().filter(|name| !own.contains(name)).filter(fits);
+        let (last, first): (Vec<&NodeId>, Vec<&NodeId>) = others.partition(lacks);
+        let mut others = first.into_iter().chain(last);
         let mut chosen: Vec<NodeId> = Vec::new();
         for name in before {
             let place = Some(name).filter(fits).or_else(|| others.next());

@@ -50,6 +50,7 @@ mod planner;
 mod policy;
 mod progress_mark;
 mod recovery;
+mod repeated_failures;
 mod restore_report;
 mod start_record;
 mod state;

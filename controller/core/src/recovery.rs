@@ -11,7 +11,7 @@ use rankguard_model::{
 };
 
 use crate::confined_errors;
-use crate::decision::DecisionContext;
+use crate::decision::{DecisionContext, node_of_reporters};
 use crate::fleet::{Cordon, UncordonedFault};
 use crate::limits::ACTIONS_MAX;
 use crate::{Job, JobPhase, Node};
@@ -70,13 +70,6 @@ impl NodeIsolation {
 /// Returns the outcome of a case that only took a node out of use.
 pub(crate) fn cordon_outcome(node: &NodeId) -> String {
     format!("node {node} was taken out of use")
-}
-
-/// Returns the signal or exit code of the process that ended as first cause.
-fn first_exit(findings: &[CaseFinding]) -> Option<&str> {
-    let root = findings.iter().find(|finding| finding.role == Role::Root)?;
-    let process = root.text.strip_prefix("process ")?;
-    process.split_once(" ended with ").map(|(_, exit)| exit)
 }
 
 impl DecisionContext<'_> {
@@ -321,31 +314,6 @@ impl DecisionContext<'_> {
         let launched = u64::try_from(before.delays.launched_ms?).ok()?;
         let launched_at = before.first_at.after(Duration::from_millis(launched));
         Some(cases.get(&newer)?.first_at.since(launched_at))
-    }
-
-    /// Notes in a case that an earlier one of the job, which counts as recovered, was of the same class and rank.
-    fn note_return_of_failure(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) {
-        let compares_blame = self.state.compares_blame();
-        let is_earlier = |case: &&Case| {
-            case.id < id
-                && case.job.as_ref() == Some(name)
-                && case.state == CaseState::Recovered
-                && case.verdict.class == concluded.verdict.class
-                && case.verdict.root_rank == concluded.verdict.root_rank
-                && (!compares_blame
-                    || case.verdict.root_rank.is_some()
-                    || case.verdict.blamed == concluded.verdict.blamed)
-        };
-        let cases = self.state.cases.all().values();
-        let Some(earlier) = cases.rev().find(is_earlier).map(|case| case.id) else {
-            return;
-        };
-        let names_rank = concluded.verdict.root_rank.is_some() || !compares_blame;
-        let same = if names_rank { "class and rank" } else { "class" };
-        self.note(
-            Some(id),
-            format!("case {earlier} was of the same {same}, and the job had worked again after it"),
-        );
     }
 
     /// Handles a verdict that late evidence changed. A node that is now blamed is cordoned, and a job that was
@@ -665,19 +633,6 @@ impl DecisionContext<'_> {
         }
     }
 
-    /// Returns true if the newest earlier failure of this class had the same rank or part, and the same exit of a process.
-    fn is_same_as_before(&self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) -> bool {
-        let verdict = &concluded.verdict;
-        let is_earlier =
-            |case: &&Case| case.id < id && case.job.as_ref() == Some(name) && case.verdict.class == verdict.class;
-        let Some(before) = self.state.cases.all().values().rev().find(is_earlier) else {
-            return true;
-        };
-        let has_same_rank = before.verdict.root_rank == verdict.root_rank;
-        let has_same_blame = verdict.root_rank.is_some() || before.verdict.blamed == verdict.blamed;
-        has_same_rank && has_same_blame && first_exit(&before.findings) == first_exit(&concluded.findings)
-    }
-
     fn answer(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft, isolated: bool) -> RecoveryDecision {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
@@ -687,6 +642,7 @@ impl DecisionContext<'_> {
         let ignores_completed = self.state.ignores_completed_ranks();
         let is_same = !self.state.compares_failures() || self.is_same_as_before(id, name, concluded);
         let confinement = self.confinement(concluded);
+        let points_to_nodes = self.state.leaves_lacking_nodes();
         let dates_outcomes = self.state.keeps_present_faults();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
@@ -733,7 +689,7 @@ impl DecisionContext<'_> {
         if must_restart {
             return RecoveryDecision::Restart;
         }
-        if let Some(decision) = self.answer_lack(name, concluded, false) {
+        if let Some(decision) = self.answer_lack(id, name, concluded, None) {
             return decision;
         }
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -745,7 +701,10 @@ impl DecisionContext<'_> {
                 concluded.headline
             ));
         }
-        let user = USER_LAYERS.contains(&verdict.layer.as_str());
+        let reporter = node_of_reporters(job, concluded).filter(|_| points_to_nodes);
+        // What one node lacks does not come back by itself either.
+        let is_lack = reporter.is_some() && verdict.blamed.node() == reporter.as_ref();
+        let user = USER_LAYERS.contains(&verdict.layer.as_str()) || is_lack;
         let user = user || concluded.order_failed;
         let limit = if user { retries_max } else { job.spec.max_restarts };
         if worked_long && !user {
@@ -754,22 +713,25 @@ impl DecisionContext<'_> {
         let Err(times) = job.retry(&concluded.signature, limit) else {
             return RecoveryDecision::Restart;
         };
-        if let Some(decision) = self.answer_lack(name, concluded, true) {
+        if let Some(decision) = self.answer_lack(id, name, concluded, Some(times)) {
             return decision;
         }
         let what = concluded.headline.clone();
         RecoveryDecision::Stop(if limit == 0 {
-            if user {
+            if let Some(node) = reporter.filter(|_| user) {
+                format!("{what}; all its ranks on {node} report it, and no others, so it is not retried")
+            } else if user {
                 format!("{what}; it lies in the program, its data or its configuration, so it is not retried")
             } else {
                 format!("{what}; no restarts are allowed")
             }
         } else if user {
-            format!(
-                "{what}; the same failure came back after {times} {} and lies in the program, its data or its \
-                 configuration, so it is not retried again",
-                if times == 1 { "retry" } else { "retries" }
-            )
+            let retries = if times == 1 { "retry" } else { "retries" };
+            let place = reporter.map_or_else(
+                || " and lies in the program, its data or its configuration".to_owned(),
+                |node| format!(", reported by all its ranks on {node} and no others"),
+            );
+            format!("{what}; the same failure came back after {times} {retries}{place}, so it is not retried again")
         } else {
             let restarts = if times == 1 { "restart" } else { "restarts" };
             let failure = if is_same {

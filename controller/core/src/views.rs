@@ -176,7 +176,13 @@ fn node_reason(node: &Node, has_job: bool) -> Option<String> {
     let links = links.map(|(link, since)| format!("the link of {link} has been down since {since}"));
     let conditions = node.conditions.iter();
     let conditions = conditions.map(|condition| format!("{} since {}", condition.text, condition.since));
-    let faults = fault.into_iter().chain(reason).chain(unjoined);
+    let lack = node.lack.as_ref().map(|lack| {
+        format!(
+            "job {} left it at {} for {} (case {}), which no rank on another node reported",
+            lack.job, lack.since, lack.class, lack.case
+        )
+    });
+    let faults = fault.into_iter().chain(reason).chain(unjoined).chain(lack);
     let reasons: Vec<String> = faults.chain(links).chain(conditions).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

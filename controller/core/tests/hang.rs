@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Policy, RULES, TimerKey};
 use rankguard_model::{
-    CaseState, ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
+    Case, CaseState, ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
     Generation, ProcessExit, Rank, Role,
 };
 
@@ -312,6 +312,7 @@ fn a_stopped_rank_is_blamed_for_the_hang_of_all() {
     let cases = cluster.cases();
     let [case] = cases[..] else { panic!("{cases:?}") };
     assert_eq!(case.verdict.blamed.rank(), Some(Rank(3)), "{case:#?}");
+    assert_shows_stop(case);
     let wanted = format!("Rank 3 on node-1 {STOPPED}");
     let reasons: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
     assert!(reasons.iter().any(|text| text.starts_with(&wanted)), "{reasons:#?}");
@@ -319,6 +320,27 @@ fn a_stopped_rank_is_blamed_for_the_hang_of_all() {
     assert!(
         shown.contains("rank 3 on node-1 has made no step since") && shown.contains(STOPPED),
         "{shown}"
+    );
+}
+
+/// The verdict is about the stop, and not about a collective.
+fn assert_shows_stop(case: &Case) {
+    let verdict = &case.verdict;
+    assert_eq!(verdict.layer, "unknown", "{case:#?}");
+    assert!(
+        verdict.mitigation.advice.contains("SIGCONT"),
+        "{:?}",
+        verdict.mitigation
+    );
+    assert!(case.clears.contains("SIGCONT"), "{}", case.clears);
+    let categories: Vec<&String> = verdict.taxonomies.values().flatten().collect();
+    assert!(
+        categories.iter().any(|category| *category == "symptom-job-hang"),
+        "{categories:?}"
+    );
+    assert!(
+        categories.iter().all(|category| !category.contains("nccl")),
+        "{categories:?}"
     );
 }
 
@@ -331,6 +353,7 @@ fn a_stopped_rank_that_stands_alone_is_named_until_it_makes_a_step() {
         cluster.progress(0, step);
         cluster.wait(Duration::from_secs(1));
     }
+    assert_shows_stop(cluster.cases()[0]);
     let outcome = cluster.cases()[0].outcome.clone().unwrap_or_default();
     assert!(
         outcome.contains("rank 5 on node-2 has made no step since") && outcome.ends_with(STOPPED),

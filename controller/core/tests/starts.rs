@@ -2,7 +2,7 @@
 
 mod cluster;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
@@ -482,11 +482,79 @@ fn a_node_on_which_all_ranks_lack_a_file_is_left_at_once() {
         |text: &str| text.contains("All 2 ranks on node node-1 report the same, and no rank on another node does");
     let texts: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
     assert!(texts.iter().any(|text| weighs(text)), "{texts:?}");
+    let lacking = Entity::Node { node: node(1) };
+    assert_eq!(
+        (&case.verdict.blamed, case.verdict.layer.as_str()),
+        (&lacking, "storage"),
+        "{case:#?}"
+    );
+    assert!(
+        case.verdict.mitigation.advice.contains("on node node-1"),
+        "{:?}",
+        case.verdict.mitigation
+    );
+    let shown = cluster
+        .state
+        .node_view(&node(1))
+        .and_then(|view| view.reason)
+        .unwrap_or_default();
+    assert!(
+        shown.starts_with("job llm left it at") && shown.contains("data-missing (case 1)"),
+        "{shown}"
+    );
+    let user = case
+        .verdict
+        .taxonomies
+        .values()
+        .flatten()
+        .any(|category| category == "user-program");
+    assert!(!user, "{:?}", case.verdict.taxonomies);
+    // Another job is placed there last.
+    let last = cluster.state.fleet().choose(&[], &BTreeSet::new(), 2, 4).pop();
+    assert_eq!(last, Some(node(1)));
     // On a second node it lies in the program.
     lacks_data(&mut cluster, &[2]);
+    for case in cluster.cases() {
+        assert_eq!(case.verdict.blamed, Entity::Job { job: job() }, "{case:#?}");
+        assert_eq!(case.verdict.layer, "user-data");
+    }
+    assert_eq!(cluster.state.node_view(&node(1)).and_then(|view| view.reason), None);
     let reason = stop_reason(&cluster);
     assert!(
         reason.contains("came back on each of the 2 nodes that were tried (node-1 node-2)"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_node_that_lacks_a_file_is_clear_after_a_restart_of_its_agent_or_an_uncordon() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.submit(3);
+    cluster.obey();
+    cluster.obey();
+    lacks_data(&mut cluster, &[1]);
+    cluster.tell(Event::NodeUncordoned { node: node(1) });
+    assert_eq!(cluster.state.node_view(&node(1)).and_then(|view| view.reason), None);
+}
+
+/// No other node is free, and no retry is permitted.
+#[test]
+fn a_failure_that_was_not_retried_is_not_one_that_came_back() {
+    let policy = Policy {
+        user_retries: 0,
+        ..Policy::default()
+    };
+    let mut cluster = Cluster::new(policy);
+    cluster.submit(4);
+    cluster.obey();
+    cluster.obey();
+    lacks_data(&mut cluster, &[1]);
+    let reason = stop_reason(&cluster);
+    assert!(
+        reason.contains(
+            "all its ranks on node-1 report it, the ranks on node-0 node-2 node-3 did not report it, and no other node \
+                          is free, so it is not retried (case 1)"
+        ),
         "{reason}"
     );
 }

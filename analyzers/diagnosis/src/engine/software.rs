@@ -135,7 +135,8 @@ fn candidate(
     });
     let ordered = (ranks.len() < 2 && !another) || signs.iter().all(|(_, sign)| sign.timed);
     candidate.root_rank = if ordered { earliest.rank() } else { None };
-    if let Some(node) = lacking_node(scene, class, signs, &ranks) {
+    let reports: Vec<&Signal> = signs.iter().map(|(_, sign)| *sign).collect();
+    if let Some(node) = lacking_node(scene, class, &reports) {
         candidate.notes.push(format!(
             "All {} ranks on node {node} report the same, and no rank on another node does, which points to what that node has: a \
              path, a mount, a part of its environment.",
@@ -208,12 +209,8 @@ const OF_ENVIRONMENT: [&str; 12] = [
 ];
 
 /// Returns the node of which all ranks report a failure of their environment that no rank of another node reports.
-fn lacking_node(
-    scene: &FailureScene<'_>,
-    class: &str,
-    signs: &[(usize, &Signal)],
-    ranks: &BTreeSet<Rank>,
-) -> Option<NodeId> {
+pub(crate) fn lacking_node(scene: &FailureScene<'_>, class: &str, signs: &[&Signal]) -> Option<NodeId> {
+    let ranks: BTreeSet<Rank> = signs.iter().filter_map(|sign| sign.rank()).collect();
     if !scene.has_fault_ends || ranks.len() < 2 || !OF_ENVIRONMENT.contains(&class) {
         return None;
     }
@@ -222,7 +219,7 @@ fn lacking_node(
     let places: BTreeMap<Rank, &NodeId> = if scene.is_of_logs() { of_logs() } else { of_cluster() };
     let node = *places.get(ranks.first()?).filter(|node| !node.as_str().is_empty())?;
     let is_whole = places.iter().all(|(rank, at)| ranks.contains(rank) == (*at == node));
-    let is_own = signs.iter().all(|(_, sign)| sign.rank().is_some());
+    let is_own = signs.iter().all(|sign| sign.rank().is_some());
     (is_whole && places.len() > ranks.len() && is_own).then(|| node.clone())
 }
 

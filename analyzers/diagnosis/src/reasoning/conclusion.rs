@@ -7,6 +7,7 @@ use super::times::hundredths;
 use super::words::{ROOM, beside, subject};
 use crate::first_rank::labelled_node;
 use crate::knowledge::ClassEntry;
+use crate::missing_programs::{node_that_lacks, reports_missing_program};
 use crate::scene::RunBeside;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -18,6 +19,7 @@ const MEMORY_LIMIT: &str = "slurm-memory-limit";
 /// Selected cause of a scene.
 struct SelectedCause<'a, 's> {
     scene: &'a FailureScene<'s>,
+    winner: &'a CauseCandidate,
     verdict: &'a Verdict,
     first: &'a Signal,
 }
@@ -45,7 +47,7 @@ struct ConclusionRule {
 }
 
 /// Reasons; the first one that applies is given.
-const RULES: [ConclusionRule; 18] = [
+const RULES: [ConclusionRule; 19] = [
     ConclusionRule {
         strength: CandidateStrength::Overriding,
         applies: |cause| cause.scene.beside_run == Some(RunBeside::EndedWell),
@@ -120,6 +122,11 @@ const RULES: [ConclusionRule; 18] = [
     },
     ConclusionRule {
         strength: CandidateStrength::Cause,
+        applies: |cause| node_that_lacks(cause.scene, cause.winner).is_some() && !is_missing_program(cause),
+        reason: "all ranks of the node report it, and no rank of another node does",
+    },
+    ConclusionRule {
+        strength: CandidateStrength::Cause,
         applies: |_| true,
         reason: "it names its cause itself",
     },
@@ -159,6 +166,10 @@ fn is_explained(cause: &SelectedCause<'_, '_>) -> bool {
     cause.verdict.layer.as_str() == "user-code"
 }
 
+fn is_missing_program(cause: &SelectedCause<'_, '_>) -> bool {
+    reports_missing_program(&cause.first.text)
+}
+
 /// Signatures of messages that report an error and not its cause: a failed call of NVLink SHARP, a status of the library of an
 /// accelerator.
 const WITHOUT_CAUSE: [&str; 2] = ["gaudi-graph-failed", "nvlink-sharp-memory"];
@@ -169,7 +180,12 @@ fn states_no_cause(first: &Signal) -> bool {
 
 /// Returns the reason why the cause was selected.
 fn reason(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, first: &Signal) -> &'static str {
-    let cause = SelectedCause { scene, verdict, first };
+    let cause = SelectedCause {
+        scene,
+        winner,
+        verdict,
+        first,
+    };
     let mut rules = RULES.iter();
     let rule = rules.find(|rule| rule.strength == winner.strength && (rule.applies)(&cause));
     rule.map_or(ONLY_THE_END, |rule| rule.reason)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank};
 
 use crate::knowledge::ClassEntry;
-use crate::{FailureScene, Signal, speaker};
+use crate::{FailureScene, Signal, SignalMeaning, speaker};
 
 /// Maximum length of quoted foreign text, characters.
 pub(super) const QUOTE: usize = 200;
@@ -37,6 +37,13 @@ pub(super) fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal
         EvidenceSource::Host => return beside(text, "the host monitor", " of node ", sign.node()),
         EvidenceSource::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
         EvidenceSource::Nic => return beside(text, "the network monitor", " of node ", sign.node()),
+        // Sequence 0 is a comparison of the controller: of the steps of ranks, or of replicas in a checkpoint.
+        EvidenceSource::Ranks if is_of_controller(scene, sign) => {
+            return text.push_str("the controller's comparison of ranks");
+        }
+        EvidenceSource::Checkpoint if is_of_controller(scene, sign) => {
+            return text.push_str("the controller's comparison of replicas");
+        }
         EvidenceSource::Checkpoint => return beside(text, "the checkpoint service", " of node ", sign.node()),
         EvidenceSource::Launcher if !is_output(scene, sign) => return text.push_str("the launcher"),
         EvidenceSource::Scheduler if !is_output(scene, sign) => return text.push_str("the scheduler"),
@@ -47,6 +54,9 @@ pub(super) fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal
         EvidenceSource::FlightRecorder => return text.push_str("the flight recorder of the job"),
         // Sequence 0 is a fact of the controller.
         EvidenceSource::Agent if sign.evidence.seq.0 > 0 => return beside(text, "the agent", " of node ", sign.node()),
+        EvidenceSource::Agent if scene.distinguishes_ends() && is_about_steps(sign) => {
+            return text.push_str("the controller's watch over ranks");
+        }
         EvidenceSource::Agent => return text.push_str("the controller's watch over agents"),
     };
     // A rank in the text of a log is the subject of the line, not its writer.
@@ -59,6 +69,14 @@ pub(super) fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal
         Some(rank) => *text += &format!("{who}{rank}"),
         None => text.push_str(nameless),
     }
+}
+
+fn is_about_steps(sign: &Signal) -> bool {
+    sign.is_standing() || sign.what == SignalMeaning::Stalled
+}
+
+fn is_of_controller(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    scene.distinguishes_ends() && sign.evidence.seq.0 == 0
 }
 
 /// Returns true if a line in the log of a launcher or a scheduler is output of the program: a rank labels it, or its

@@ -7,6 +7,7 @@ use crate::frames::{
     calls_a_model, computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker,
     published,
 };
+use crate::stopped_ranks::is_stopped;
 use crate::{CauseCandidate, FailureScene, Signal};
 
 /// Classes of code mistakes; the circumstances show which code made it.
@@ -122,6 +123,11 @@ pub(super) fn of<'s>(
     if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends && !scene.is_of_logs() {
         let why = "Nothing shows who sent the signal, so it belongs to no known layer.".to_owned();
         return Some((UNKNOWN_LAYER, why));
+    }
+    if is_stopped(scene, candidate) {
+        let why =
+            "A signal stopped its process (state T), and nothing shows who sent it, so it belongs to no known layer.";
+        return Some((UNKNOWN_LAYER, why.to_owned()));
     }
     let code = CODE.contains(&class);
     let asserted = || said.clone().any(|text| text.contains("INTERNAL ASSERT FAILED"));

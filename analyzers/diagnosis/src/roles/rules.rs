@@ -16,7 +16,9 @@ use crate::own_fault::{
     follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
 };
 use crate::place_in_log::older_until;
-use crate::unordered::{ended_of_own_error, is_a_moment_before, is_error_of_another, is_loss_before};
+use crate::unordered::{
+    ended_of_own_error, ended_of_same_error, is_a_moment_before, is_error_of_another, is_loss_before,
+};
 use crate::waited_before::waited_before;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -68,7 +70,7 @@ fn when(applies: bool, reason: &'static str) -> Reason {
 }
 
 /// Rules before those for consequences.
-const RULES: [RoleRule; 17] = [
+const RULES: [RoleRule; 18] = [
     RoleRule {
         role: Role::Root,
         confidence: 0.8,
@@ -196,6 +198,14 @@ const RULES: [RoleRule; 17] = [
         reason: |of| {
             let applies = ended_of_own_error(of.scene, of.winner, of.sign);
             when(applies, "The rank ended after an error of its own.")
+        },
+    },
+    RoleRule {
+        role: Role::Confirmation,
+        confidence: 0.8,
+        reason: |of| {
+            let applies = ended_of_same_error(of.scene, of.winner, of.sign);
+            when(applies, "The rank raised the same error itself and ended by it.")
         },
     },
     RoleRule {

@@ -264,6 +264,9 @@ impl DecisionContext<'_> {
             job.refused.remove(node);
             job.starts.forget(node);
         }
+        if let Some(entry) = self.state.fleet.get_mut(node) {
+            entry.lack = None;
+        }
     }
 }
 

@@ -222,6 +222,7 @@ impl DecisionContext<'_> {
                 node: silent.node,
                 step: silent.step,
                 since: silent.since,
+                is_stopped: silent.is_stopped,
             });
         }
     }

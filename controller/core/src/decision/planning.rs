@@ -207,7 +207,10 @@ impl DecisionContext<'_> {
             }
         }
         let spares = self.state.fleet.iter().filter(|(name, _)| !own.contains(name));
-        for (name, node) in spares.filter(|(name, node)| is_free(name, node)) {
+        let mut spares: Vec<(&NodeId, &Node)> = spares.filter(|(name, node)| is_free(name, node)).collect();
+        // As they are selected.
+        spares.sort_by_key(|(_, node)| node.lack.is_some());
+        for (name, node) in spares {
             if self.state.has_known_fault(name, node) {
                 usable.spare_faulty.push(name.clone());
             } else {

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_diagnosis::{CallerFact, ConcludedDraft};
+use rankguard_diagnosis::{CallerFact, ConcludedDraft, reports_missing_program};
 use rankguard_faults::classes;
-use rankguard_model::{Entity, Evidence, EvidenceBody, JobId, NodeId, Rank};
+use rankguard_model::{CaseId, ClassId, Entity, Evidence, EvidenceBody, JobId, NodeId, Rank, ReasoningEntry};
 
 use super::DecisionContext;
+use crate::fleet::NodeLack;
 use crate::recovery::RecoveryDecision;
 use crate::{Job, JobPhase};
 
@@ -130,19 +131,22 @@ impl DecisionContext<'_> {
         })
     }
 
-    /// Answers a failure by something that one node lacks and others have: the job leaves that node, or stops if no other
-    /// node is free. Returns `None` for other failures.
+    /// Answers the failure of a case by something that one node lacks and others have: the job leaves that node, or stops if no
+    /// other node is free. Returns `None` for other failures.
     ///
-    /// A verdict that blames the node for a file has found the same program on other nodes. Otherwise the failure must have
-    /// come back after all retries, which `is_repeated` states, and the ranks of that node alone report it; on a second
+    /// A verdict that blames the node for its program has found the same program on other nodes. Otherwise the failure must have
+    /// come back after all retries, the number of which `retries` states, and the ranks of that node alone report it; on a second
     /// node it lies in the program, and the job stops. If all ranks of a node report it, and none of another, the job
     /// leaves that node at once where it has room.
     pub(crate) fn answer_lack(
         &mut self,
+        id: CaseId,
         name: &JobId,
         concluded: &ConcludedDraft,
-        is_repeated: bool,
+        retries: Option<u32>,
     ) -> Option<RecoveryDecision> {
+        let is_repeated = retries.is_some();
+        let has_come_back = retries.is_some_and(|count| count > 0);
         let job = self
             .state
             .jobs
@@ -153,7 +157,13 @@ impl DecisionContext<'_> {
         let node = verdict.blamed.node().filter(|node| job.nodes().contains(node));
         let node = node.or(alone.as_ref())?.clone();
         let is_of_node = matches!(verdict.blamed, Entity::Node { .. });
-        let is_compared = is_of_node && verdict.class.as_str() == classes::FILE_NOT_FOUND;
+        let is_program = || {
+            concluded
+                .findings
+                .first()
+                .is_some_and(|first| reports_missing_program(&first.text))
+        };
+        let is_compared = is_of_node && verdict.class.as_str() == classes::FILE_NOT_FOUND && is_program();
         let is_of_all = alone.as_ref() == Some(&node);
         let is_known = is_compared || is_of_all || is_repeated && is_reported_by(&node, job, concluded);
         if !is_known {
@@ -168,7 +178,7 @@ impl DecisionContext<'_> {
             (format!("it lacks on {node}"), "other nodes have it".to_owned())
         } else {
             let comparison = format!("the ranks on {} did not report it", names(&others));
-            let what = if is_repeated {
+            let what = if has_come_back || !is_of_all {
                 format!("the same failure came back on {node}")
             } else {
                 format!("all its ranks on {node} report it")
@@ -176,6 +186,7 @@ impl DecisionContext<'_> {
             (what, comparison)
         };
         if !is_compared && tried.len() >= NODES_TRIED {
+            self.blame_job_for_lacks(id, name, &tried, &verdict.class);
             return Some(RecoveryDecision::Stop(format!(
                 "{headline}; the same failure came back on each of the {} nodes that were tried ({}), so it is not \
                  retried again",
@@ -188,7 +199,8 @@ impl DecisionContext<'_> {
         }
         if !has_room {
             return Some(RecoveryDecision::Stop(format!(
-                "{headline}; {what}, {comparison}, and no other node is free, so it is not retried again"
+                "{headline}; {what}, {comparison}, and no other node is free, so it is not retried{}",
+                if has_come_back || is_compared { " again" } else { "" }
             )));
         }
         self.announce(format!(
@@ -198,7 +210,51 @@ impl DecisionContext<'_> {
         let job = self.state.jobs.get_mut(name)?;
         job.refused.insert(node.clone());
         job.starts.lacks(&node);
+        if let Some(entry) = self.state.fleet.get_mut(&node) {
+            entry.lack = Some(NodeLack {
+                job: name.clone(),
+                class: verdict.class.clone(),
+                case: id,
+                since: self.at,
+            });
+        }
         Some(RecoveryDecision::Restart)
+    }
+
+    /// Blames a job instead of its nodes for something that each of them lacks, in the case and in those that blamed the nodes
+    /// before.
+    fn blame_job_for_lacks(&mut self, id: CaseId, name: &JobId, tried: &BTreeSet<NodeId>, class: &ClassId) {
+        let at = self.at;
+        let mut cases = BTreeSet::from([id]);
+        for node in tried {
+            let Some(entry) = self.state.fleet.get_mut(node) else {
+                continue;
+            };
+            if let Some(lack) = entry.lack.take_if(|lack| lack.job == *name) {
+                cases.insert(lack.case);
+            }
+        }
+        let catalogue = self.state.catalogue();
+        let class_layer = catalogue.class(class).map(|class| class.layer.clone());
+        let (taxonomies, mitigation) = (catalogue.taxonomies_of(class), catalogue.mitigation(class));
+        let text = format!(
+            "The same failure came on each of the {} nodes that were tried ({}), so the blame is on the job and not on a node.",
+            tried.len(),
+            names(tried)
+        );
+        for id in cases {
+            let Some(case) = self.state.cases.get_mut(id) else {
+                continue;
+            };
+            if !matches!(case.verdict.blamed, Entity::Node { .. }) || case.verdict.class != *class {
+                continue;
+            }
+            case.verdict.blamed = Entity::Job { job: name.clone() };
+            case.verdict.layer = class_layer.clone().unwrap_or_else(|| case.verdict.layer.clone());
+            case.verdict.taxonomies = taxonomies.clone();
+            case.verdict.mitigation = mitigation.clone();
+            case.reasoning.push(ReasoningEntry { at, text: text.clone() });
+        }
     }
 
     /// Places a job that would be stopped once more on nodes on which its ranks did not start: what was wrong there may be
@@ -212,6 +268,11 @@ impl DecisionContext<'_> {
         };
         let nodes = job.starts.try_again();
         job.refused.retain(|node| !nodes.contains(node));
+        for node in &nodes {
+            if let Some(entry) = self.state.fleet.get_mut(node) {
+                entry.lack.take_if(|lack| lack.job == *name);
+            }
+        }
         let least = job.spec.nodes.min as usize;
         if nodes.is_empty() || self.state.free_nodes(name).len() < least {
             return false;
@@ -240,6 +301,11 @@ impl DecisionContext<'_> {
 /// Returns the node of which all ranks, at least two, report a failure about what a node has, if no rank of another node of
 /// the job does.
 fn node_that_lacks(job: &Job, concluded: &ConcludedDraft) -> Option<NodeId> {
+    node_of_reporters(job, concluded).filter(|node| is_reported_by(node, job, concluded))
+}
+
+/// Returns the node of which all ranks, at least two, report a failure, if no rank of another node of the job does.
+pub(crate) fn node_of_reporters(job: &Job, concluded: &ConcludedDraft) -> Option<NodeId> {
     let class = &concluded.verdict.class;
     let of_class = || concluded.findings.iter().filter(|finding| finding.class == *class);
     let node = of_class().find_map(|finding| finding.entity.node())?;
@@ -247,7 +313,8 @@ fn node_that_lacks(job: &Job, concluded: &ConcludedDraft) -> Option<NodeId> {
     let places = job.places();
     let mut here = places.iter().filter(|(_, place)| *place == node).map(|(rank, _)| rank);
     let is_of_all = reporters.len() >= 2 && here.all(|rank| reporters.contains(rank));
-    (is_of_all && is_reported_by(node, job, concluded)).then(|| node.clone())
+    let is_alone = of_class().all(|finding| finding.entity.node().is_none_or(|other| other == node));
+    (is_of_all && is_alone && job.nodes().len() >= 2).then(|| node.clone())
 }
 
 /// Returns true if the class of a failure is about what a node has (a file, a package, a permission), and only the ranks of
