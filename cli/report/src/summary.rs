@@ -129,9 +129,10 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     let restarted = || input.cases.iter().filter(|case| made_steps(case) || is_followed(case));
     let lost: u64 = restarted().filter_map(|case| case.steps_lost).sum();
     let unknown = restarted().filter(|case| case.steps_lost.is_none()).count();
+    // Restarts that failed count as well; one that is under way may still make a step.
     let has_no_step = |case: &&Case| {
-        let was_restarted = case.delays.launched_ms.is_some();
-        was_restarted && case.state == CaseState::Recovered && case.delays.first_step_ms.is_none()
+        let was_restarted = case.delays.launched_ms.is_some() && !case.is_open();
+        was_restarted && !made_steps(case) && !is_followed(case)
     };
     let without_steps = input.cases.iter().filter(has_no_step).count();
     let mut tiles = vec![SummaryTile {
@@ -227,6 +228,29 @@ mod tests {
         let cases = vec![case(1, Some(200)), case(2, None)];
         let html = tiles(&ReportInput::new("Steps", status, cases, None));
         assert!(html.contains("; 1 restart without a step not counted"), "{html}");
+    }
+
+    /// The restart of case 1 failed, that of case 2 ended the job, and that of case 3 is under way.
+    #[test]
+    fn failed_restarts_are_restarts_without_a_step() {
+        let (status, cases) = crate::sample::cluster();
+        let restarted = cases.iter().find(|case| case.plan.is_some() && case.job.is_some());
+        let restarted = restarted.expect("the sample has restarts");
+        let case = |id: u64, state: CaseState| {
+            let mut case = restarted.clone();
+            case.id = CaseId(id);
+            case.state = state;
+            case.delays.first_step_ms = None;
+            case.delays.launched_ms = Some(200);
+            case
+        };
+        let cases = vec![
+            case(1, CaseState::Closed),
+            case(2, CaseState::Closed),
+            case(3, CaseState::Recovering),
+        ];
+        let html = tiles(&ReportInput::new("Steps", status, cases, None));
+        assert!(html.contains("; 2 restarts without a step not counted"), "{html}");
     }
 
     #[test]

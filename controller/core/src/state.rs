@@ -286,6 +286,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if ranks are compared with their own pace where they show no usual step time, as two ranks do (since rules
+    /// 8; before, none was named there).
+    pub(crate) fn compares_own_pace(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if an injected loss of a link has the case of a real one (since rules 8; before, its case was closed at
     /// once).
     pub(crate) fn follows_drilled_links(&self) -> bool {

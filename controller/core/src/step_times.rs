@@ -5,12 +5,17 @@
 //! is correct. A rank is reported after it has been an outlier in several comparisons in a row, and cleared after as
 //! many comparisons in the usual range.
 //!
-//! Not covered: the cause of the slowness, and slowness of all ranks alike.
+//! Two or three ranks, or several slow ranks of one node among few others, show no usual step time. There a rank is compared
+//! with its own pace, the lowest median of its generation: it is slow if it takes longer than that while at least half of the
+//! ranks keep theirs. Factors by which all ranks slow down alike cancel out.
+//!
+//! Not covered: the cause of the slowness, slowness of all ranks alike, and in such jobs ranks that were slow from their first
+//! step.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use rankguard_model::{Rank, Step, Timestamp};
+use rankguard_model::{NodeId, Rank, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Newest reports of a rank that are compared. Agents thin them.
@@ -30,14 +35,25 @@ const OUTLIER: f64 = 3.5;
 const TO_SIGMA: f64 = 1.4826;
 /// Lower bound of the spread, relative to the usual step time.
 const SPREAD: f64 = 0.01;
-/// Minimum number of ranks for a comparison.
+/// Minimum number of ranks for a comparison with each other, and with their own pace.
 const FEW: usize = 3;
+const PAIR: usize = 2;
+/// Reports between two measurements of the pace of a rank.
+const PACE_REPORTS: usize = REPORTS / 2;
+/// Reports in a row that are not slow, after which an earlier slow one does not count as the beginning.
+const QUICK: usize = REPORTS / 2;
 
 /// Step times of one generation's ranks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     ranks: BTreeMap<Rank, RankStepTimes>,
     looked: Option<Timestamp>,
+    /// Median step time of all ranks at the newest comparison, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usual: Option<f64>,
+    /// Median ratio to the own pace at the newest comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shift: Option<f64>,
 }
 
 /// Step times of one rank.
@@ -51,6 +67,23 @@ struct RankStepTimes {
     /// Comparisons in a row that contradict the current state.
     looks: u32,
     slow: Option<SlowRank>,
+    /// Lowest median of the compared reports, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pace: Option<f64>,
+    /// Reports since the pace was measured.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unmeasured: usize,
+    /// Time of the first report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_at: Option<Timestamp>,
+    /// Time of the first slow report after several that were not, and the number of those that were not since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slow_from: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    quick: usize,
+    /// True if the rank was in the usual range at the newest comparison.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_usual: bool,
     /// Reports after which none of those that are compared is of a drill.
     #[serde(default, skip_serializing_if = "is_zero")]
     drill_reports: usize,
@@ -66,10 +99,30 @@ fn is_zero(count: &usize) -> bool {
 pub struct SlowRank {
     /// Median step time of the rank, milliseconds.
     pub step_ms: f64,
-    /// Median step time of all ranks, milliseconds.
+    /// Median step time of all ranks, or of those that keep their pace if the rank is compared with its own, milliseconds.
     pub usual_ms: f64,
-    /// Time since which it is reported.
+    /// Its own pace if it is compared with that, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace_ms: Option<f64>,
+    /// Time of its first slow step.
     pub since: Timestamp,
+}
+
+/// Comparison of the ranks of a job.
+struct PaceComparison<'a> {
+    medians: &'a BTreeMap<Rank, f64>,
+    /// Median of all ranks, milliseconds.
+    usual: f64,
+    /// Ranks that are slower than the others; none if many are.
+    slower: BTreeSet<Rank>,
+    /// Median of the ratios to the own pace; none if that of a rank is not known.
+    shift: Option<f64>,
+    /// True if the ranks show no usual step time, and are compared with their own pace.
+    is_by_pace: bool,
+    /// Ranks that are slower than their own pace while others keep theirs.
+    slowed: BTreeSet<Rank>,
+    /// Median of the ranks that keep their pace, milliseconds.
+    others: f64,
 }
 
 /// Change of a rank after a comparison.
@@ -77,13 +130,14 @@ pub struct SlowRank {
 pub(crate) enum SpeedChange {
     /// The rank is slow from now on.
     Slow(SlowRank),
-    /// The rank is in the usual range again.
-    Usual,
+    /// The rank is in the usual range again: of its own pace, or of the others.
+    Usual { is_of_pace: bool },
 }
 
 impl StepTimes {
     /// Records a step report. Late and repeated reports are ignored.
-    pub(crate) fn note(&mut self, rank: Rank, step: Step, step_ms: f64, own_ms: Option<f64>) {
+    pub(crate) fn note(&mut self, at: Timestamp, rank: Rank, step: Step, step_ms: f64, own_ms: Option<f64>) {
+        let (usual, shift) = (self.usual, self.shift.unwrap_or(1.0));
         let steps = self.ranks.entry(rank).or_default();
         let took = own_ms.unwrap_or(step_ms);
         if step <= steps.newest || !took.is_finite() || took <= 0.0 {
@@ -93,11 +147,15 @@ impl StepTimes {
         if steps.own != own_ms.is_some() {
             steps.own = own_ms.is_some();
             steps.recent.clear();
+            (steps.pace, steps.slow_from, steps.quick) = (None, None, 0);
         }
+        steps.first_at.get_or_insert(at);
+        steps.note_beginning(at, took, steps.pace.map(|pace| pace * shift).or(usual));
         if steps.recent.len() >= REPORTS {
             steps.recent.pop_front();
         }
         steps.recent.push_back(took);
+        steps.measure_pace();
     }
 
     /// Records that a step report is of a rank with an injected fault, or of another one.
@@ -118,15 +176,26 @@ impl StepTimes {
         newest.filter(|step| step.0 > 0)
     }
 
-    /// Returns true if the newest steps of a rank take no longer than usual.
-    pub(crate) fn is_usual(&self, rank: Rank, usual_ms: f64) -> bool {
-        let steps = self.ranks.get(&rank).filter(|steps| steps.recent.len() >= REPORTS);
-        steps.is_some_and(|steps| median(steps.recent.iter().copied().collect()) < USUAL * usual_ms)
+    /// Returns true if the rank was in the usual range at the newest comparison.
+    pub(crate) fn is_usual(&self, rank: Rank) -> bool {
+        self.ranks.get(&rank).is_some_and(|steps| steps.is_usual)
     }
 
-    /// Compares the ranks of a job of `world` ranks if the interval has passed, and returns the changes.
-    pub(crate) fn look(&mut self, now: Timestamp, world: usize) -> Vec<(Rank, SpeedChange)> {
-        if self.looked.is_some_and(|last| now.since(last) < LOOK) {
+    /// Returns true if the interval since the newest comparison has passed.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.looked.is_none_or(|last| now.since(last) >= LOOK)
+    }
+
+    /// Compares the ranks of a job on these nodes if the interval has passed, and returns the changes. With `with_pace`, ranks
+    /// are compared with their own pace where they show no usual step time.
+    pub(crate) fn look(
+        &mut self,
+        now: Timestamp,
+        places: &BTreeMap<Rank, NodeId>,
+        with_pace: bool,
+    ) -> Vec<(Rank, SpeedChange)> {
+        let world = places.len();
+        if !self.is_due(now) {
             return Vec::new();
         }
         self.looked = Some(now);
@@ -140,29 +209,102 @@ impl StepTimes {
             .filter(|(_, steps)| full(steps) && steps.own == own)
             .map(|(rank, steps)| (*rank, median(steps.recent.iter().copied().collect())))
             .collect();
-        if medians.len() < FEW.max(world) {
+        let least = if with_pace { PAIR } else { FEW };
+        if medians.len() < least.max(world) {
             return Vec::new();
         }
+        let compared = self.compare(&medians, places, with_pace);
+        let is_first = self.usual.replace(compared.usual).is_none();
+        self.shift = compared.shift;
+        let mut changes = Vec::new();
+        for (rank, own) in &medians {
+            let Some(steps) = self.ranks.get_mut(rank) else {
+                continue;
+            };
+            let is_slower = compared.slower.contains(rank);
+            let pace = steps.pace.filter(|_| !is_slower && compared.slowed.contains(rank));
+            let is_slow = is_slower || pace.is_some();
+            if is_slow && is_first {
+                // It was slow before the first comparison.
+                steps.slow_from = steps.slow_from.or(steps.first_at);
+            }
+            let now = SlowRank {
+                step_ms: *own,
+                usual_ms: if pace.is_some() || steps.is_slower_than_pace() {
+                    compared.others
+                } else {
+                    compared.usual
+                },
+                pace_ms: pace,
+                since: steps.slow_from.filter(|from| *from < now).unwrap_or(now),
+            };
+            let is_usual = compared.is_usual(*own, steps);
+            let change = steps.judge(is_slow, is_usual, now);
+            steps.is_usual = is_usual;
+            changes.extend(change.map(|change| (*rank, change)));
+        }
+        changes
+    }
+
+    fn compare<'a>(
+        &self,
+        medians: &'a BTreeMap<Rank, f64>,
+        places: &BTreeMap<Rank, NodeId>,
+        with_pace: bool,
+    ) -> PaceComparison<'a> {
         let usual = median(medians.values().copied().collect());
         let spread = TO_SIGMA * median(medians.values().map(|own| (own - usual).abs()).collect());
         let spread = spread.max(SPREAD * usual);
-        let slow = |own: f64| own >= SLOW * usual && (own - usual) / spread >= OUTLIER;
+        let is_slow = |own: f64| own >= SLOW * usual && (own - usual) / spread >= OUTLIER;
+        let slower: BTreeSet<Rank> = medians
+            .iter()
+            .filter(|(_, own)| is_slow(**own))
+            .map(|(rank, _)| *rank)
+            .collect();
         // If many ranks are slow there is no usual step time.
-        let many = medians.values().filter(|own| slow(**own)).count() * 4 > medians.len();
-        let mut changes = Vec::new();
-        for (rank, own) in medians {
-            let Some(steps) = self.ranks.get_mut(&rank) else {
-                continue;
-            };
-            let now = SlowRank {
-                step_ms: own,
-                usual_ms: usual,
-                since: now,
-            };
-            let change = steps.judge(slow(own) && !many, own < USUAL * usual, now);
-            changes.extend(change.map(|change| (rank, change)));
+        let shows_usual = medians.len() >= FEW && slower.len() * 4 <= medians.len();
+        let mut compared = PaceComparison {
+            medians,
+            usual,
+            slower: if shows_usual { slower } else { BTreeSet::new() },
+            shift: None,
+            is_by_pace: !(shows_usual && medians.len() > FEW),
+            slowed: BTreeSet::new(),
+            others: usual,
+        };
+        if with_pace {
+            self.compare_with_pace(&mut compared, places);
         }
-        changes
+        compared
+    }
+
+    /// Compares the ranks with their own pace. Slow ranks count if they are at most half of all and on one node, and at least
+    /// half keep their pace.
+    fn compare_with_pace(&self, compared: &mut PaceComparison<'_>, places: &BTreeMap<Rank, NodeId>) {
+        let of = |rank: &Rank| self.ranks.get(rank);
+        let ratio = |(rank, own): (&Rank, &f64)| Some((*rank, own / of(rank)?.pace?));
+        let ratios: BTreeMap<Rank, f64> = compared.medians.iter().filter_map(ratio).collect();
+        if ratios.len() < compared.medians.len() {
+            return;
+        }
+        let shift = median(ratios.values().copied().collect());
+        let is_slowed = |rank: &Rank, ratio: f64| {
+            let spread = of(rank).map_or(0.0, RankStepTimes::spread).max(SPREAD);
+            ratio >= SLOW * shift && (ratio - shift) / spread >= OUTLIER
+        };
+        let slowed = ratios.iter().filter(|(rank, ratio)| is_slowed(rank, **ratio));
+        let slowed: BTreeSet<Rank> = slowed.map(|(rank, _)| *rank).collect();
+        let steady = ratios.iter().filter(|(_, ratio)| **ratio < USUAL * shift);
+        let steady: Vec<f64> = steady
+            .filter_map(|(rank, _)| compared.medians.get(rank).copied())
+            .collect();
+        let nodes: BTreeSet<Option<&NodeId>> = slowed.iter().map(|rank| places.get(rank)).collect();
+        let is_minority = slowed.len() * 2 <= ratios.len() && steady.len() * 2 >= ratios.len();
+        compared.shift = Some(shift);
+        compared.others = median(steady);
+        if compared.is_by_pace && is_minority && nodes.len() <= 1 {
+            compared.slowed = slowed;
+        }
     }
 
     /// Returns true if the rank is reported as slow.
@@ -182,19 +324,75 @@ impl StepTimes {
     }
 }
 
+impl PaceComparison<'_> {
+    /// Returns true if a rank is in the usual range: of its own pace if it is reported against that, or compared with it.
+    fn is_usual(&self, own: f64, steps: &RankStepTimes) -> bool {
+        let is_by_pace = if steps.slow.is_some() {
+            steps.is_slower_than_pace()
+        } else {
+            self.is_by_pace
+        };
+        match self.shift.zip(steps.pace).filter(|_| is_by_pace) {
+            Some((shift, pace)) => own < USUAL * shift * pace,
+            None => own < USUAL * self.usual,
+        }
+    }
+}
+
 impl RankStepTimes {
+    /// Returns true if the rank is reported as slower than its own pace.
+    fn is_slower_than_pace(&self) -> bool {
+        self.slow.is_some_and(|slow| slow.pace_ms.is_some())
+    }
+
+    /// Records whether a report is slow against a step time.
+    fn note_beginning(&mut self, at: Timestamp, took: f64, reference: Option<f64>) {
+        let Some(reference) = reference else { return };
+        if took >= SLOW * reference {
+            self.slow_from.get_or_insert(at);
+            self.quick = 0;
+            return;
+        }
+        self.quick += 1;
+        // A rank that was slow from its first step is quick against its own pace.
+        let is_slower = self.slow.is_some() || self.looks > 0;
+        if self.quick >= QUICK && !is_slower {
+            self.slow_from = None;
+        }
+    }
+
+    /// Measures the pace after some reports.
+    fn measure_pace(&mut self) {
+        self.unmeasured += 1;
+        if self.recent.len() < REPORTS || self.unmeasured < PACE_REPORTS {
+            return;
+        }
+        self.unmeasured = 0;
+        let now = median(self.recent.iter().copied().collect());
+        self.pace = Some(self.pace.map_or(now, |pace| pace.min(now)));
+    }
+
+    /// Returns the deviation of the compared reports, relative to the pace.
+    fn spread(&self) -> f64 {
+        let middle = median(self.recent.iter().copied().collect());
+        let deviation = median(self.recent.iter().map(|took| (took - middle).abs()).collect());
+        self.pace.map_or(0.0, |pace| TO_SIGMA * deviation / pace)
+    }
+
     fn judge(&mut self, is_slow: bool, is_usual: bool, now: SlowRank) -> Option<SpeedChange> {
         let against = if self.slow.is_some() { is_usual } else { is_slow };
         self.looks = if against { self.looks + 1 } else { 0 };
         if let Some(known) = &mut self.slow {
             (known.step_ms, known.usual_ms) = (now.step_ms, now.usual_ms);
+            known.pace_ms = known.pace_ms.and(now.pace_ms.or(known.pace_ms));
         }
         if self.looks < LOOKS {
             return None;
         }
         self.looks = 0;
-        if self.slow.take().is_some() {
-            return Some(SpeedChange::Usual);
+        if let Some(slow) = self.slow.take() {
+            let is_of_pace = slow.pace_ms.is_some();
+            return Some(SpeedChange::Usual { is_of_pace });
         }
         self.slow = Some(now);
         Some(SpeedChange::Slow(now))
@@ -212,6 +410,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
+    fn second_at(second: u64) -> Timestamp {
+        Timestamp::from_millis(i64::try_from(second).expect("few") * 1000)
+    }
+
+    /// Returns the nodes of ranks, two on each.
+    fn places(ranks: u32) -> BTreeMap<Rank, NodeId> {
+        let place = |rank: u32| (Rank(rank), NodeId::from(format!("n{}", rank / 2)));
+        (0..ranks).map(place).collect()
+    }
+
     /// Simulates eight ranks for some seconds with the given step times; returns the changes, each with its second.
     fn run(
         tempo: &mut StepTimes,
@@ -219,16 +427,32 @@ mod tests {
         seconds: u64,
         own: impl Fn(u32) -> Option<f64>,
     ) -> Vec<(u64, Rank, SpeedChange)> {
+        run_of(8, tempo, from, seconds, own)
+    }
+
+    /// The same, of another number of ranks.
+    fn run_of(
+        ranks: u32,
+        tempo: &mut StepTimes,
+        from: u64,
+        seconds: u64,
+        own: impl Fn(u32) -> Option<f64>,
+    ) -> Vec<(u64, Rank, SpeedChange)> {
         let mut told = Vec::new();
         for second in from..from + seconds {
-            for rank in 0..8 {
+            for rank in 0..ranks {
                 // Every rank waits for the slowest, so its step time applies to all.
-                tempo.note(Rank(rank), Step(second + 1), 130.0 + f64::from(rank) / 10.0, own(rank));
+                tempo.note(
+                    second_at(second),
+                    Rank(rank),
+                    Step(second + 1),
+                    130.0 + f64::from(rank) / 10.0,
+                    own(rank),
+                );
             }
-            let now = Timestamp::from_millis(i64::try_from(second).expect("few") * 1000);
             told.extend(
                 tempo
-                    .look(now, 8)
+                    .look(second_at(second), &places(ranks), true)
                     .into_iter()
                     .map(|(rank, change)| (second, rank, change)),
             );
@@ -253,7 +477,10 @@ mod tests {
         // Between the two bounds the state does not change.
         assert_eq!(run(&mut tempo, 100, 60, five(108.0)), []);
         let told = run(&mut tempo, 160, 60, five(101.0));
-        assert!(matches!(told[..], [(_, Rank(5), SpeedChange::Usual)]), "{told:?}");
+        assert!(
+            matches!(told[..], [(_, Rank(5), SpeedChange::Usual { is_of_pace: false })]),
+            "{told:?}"
+        );
         assert_eq!(tempo.slow(), []);
     }
 
@@ -280,10 +507,117 @@ mod tests {
     fn what_is_no_time_and_what_comes_again_changes_nothing() {
         let mut tempo = StepTimes::default();
         for took in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
-            tempo.note(Rank(0), Step(1), took, None);
+            tempo.note(Timestamp(0), Rank(0), Step(1), took, None);
         }
-        tempo.note(Rank(0), Step(1), 5.0, None);
-        tempo.note(Rank(0), Step(1), 7.0, None);
+        tempo.note(Timestamp(0), Rank(0), Step(1), 5.0, None);
+        tempo.note(Timestamp(0), Rank(0), Step(1), 7.0, None);
         assert_eq!(tempo.ranks[&Rank(0)].recent, [5.0]);
+    }
+
+    #[test]
+    fn a_slow_rank_of_two_is_named_against_its_own_pace() {
+        let mut tempo = StepTimes::default();
+        // Rank 0 has more work than rank 1 by design.
+        let own = |slow: f64| move |rank| Some(if rank == 0 { 200.0 } else { slow });
+        assert_eq!(run_of(2, &mut tempo, 0, 60, own(120.0)), []);
+        let told = run_of(2, &mut tempo, 60, 60, own(150.0));
+        assert!(
+            matches!(told[..], [(_, Rank(1), SpeedChange::Slow(slow))]
+                if slow.since == second_at(60) && slow.pace_ms == Some(120.0) && slow.usual_ms == 200.0),
+            "{told:?}"
+        );
+        assert!(!tempo.is_usual(Rank(1)) && tempo.is_usual(Rank(0)));
+        let told = run_of(2, &mut tempo, 120, 60, own(121.0));
+        assert!(
+            matches!(told[..], [(_, Rank(1), SpeedChange::Usual { is_of_pace: true })]),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn older_rules_name_no_rank_of_two() {
+        let mut tempo = StepTimes::default();
+        for second in 0..200 {
+            let slow = if second < 60 { 100.0 } else { 300.0 };
+            for (rank, own) in [(0, 100.0), (1, slow)] {
+                tempo.note(second_at(second), Rank(rank), Step(second + 1), own, Some(own));
+            }
+            assert_eq!(tempo.look(second_at(second), &places(2), false), []);
+        }
+    }
+
+    #[test]
+    fn what_slows_all_ranks_alike_names_none() {
+        for ranks in [2, 3] {
+            let mut tempo = StepTimes::default();
+            let own = |factor: f64| move |rank: u32| Some(factor * (100.0 + f64::from(rank) * 40.0));
+            assert_eq!(run_of(ranks, &mut tempo, 0, 60, own(1.0)), []);
+            assert_eq!(run_of(ranks, &mut tempo, 60, 100, own(1.5)), []);
+            // One rank becomes slower than the common factor.
+            let slow = move |rank: u32| own(if rank == 1 { 2.0 } else { 1.5 })(rank);
+            let told = run_of(ranks, &mut tempo, 160, 60, slow);
+            assert!(
+                matches!(told[..], [(_, Rank(1), SpeedChange::Slow(slow))] if slow.since == second_at(160)),
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_slow_node_with_half_of_the_ranks_is_named() {
+        let mut tempo = StepTimes::default();
+        let own = |slow: f64| move |rank: u32| Some(if rank / 2 == 1 { slow } else { 100.0 });
+        assert_eq!(run_of(4, &mut tempo, 0, 60, own(100.0)), []);
+        let told = run_of(4, &mut tempo, 60, 60, own(140.0));
+        let ranks: Vec<Rank> = told.iter().map(|(_, rank, _)| *rank).collect();
+        assert_eq!(ranks, [Rank(2), Rank(3)], "{told:?}");
+    }
+
+    /// It has no earlier pace of its own that is faster, and another rank may as well be the slow one.
+    #[test]
+    fn a_rank_of_two_that_is_slow_from_its_first_step_is_not_named() {
+        let mut tempo = StepTimes::default();
+        let own = |rank| Some(if rank == 1 { 320.0 } else { 200.0 });
+        assert_eq!(run_of(2, &mut tempo, 0, 200, own), []);
+    }
+
+    #[test]
+    fn a_rank_is_slow_since_its_first_slow_step() {
+        let mut tempo = StepTimes::default();
+        assert_eq!(run(&mut tempo, 0, 60, five(101.0)), []);
+        // A single slow step is no beginning.
+        assert_eq!(run(&mut tempo, 60, 1, five(300.0)), []);
+        assert_eq!(run(&mut tempo, 61, 20, five(101.0)), []);
+        let told = run(&mut tempo, 81, 60, five(130.0));
+        assert!(
+            matches!(told[..], [(second, Rank(5), SpeedChange::Slow(slow))] if slow.since == second_at(81) && second > 100),
+            "{told:?}"
+        );
+        let mut tempo = StepTimes::default();
+        let told = run(&mut tempo, 10, 60, five(130.0));
+        assert!(
+            matches!(told[..], [(_, Rank(5), SpeedChange::Slow(slow))] if slow.since == second_at(10)),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn noise_of_a_pair_names_none() {
+        let mut tempo = StepTimes::default();
+        for second in 0..2_000_u64 {
+            for rank in 0..2_u64 {
+                // Steps between 80 and 120 ms.
+                let noise = (second * 7_919 + rank * 104_729) % 41;
+                let own = 80.0 + f64::from(u32::try_from(noise).expect("small"));
+                tempo.note(
+                    second_at(second),
+                    Rank(u32::try_from(rank).expect("small")),
+                    Step(second + 1),
+                    own,
+                    Some(own),
+                );
+            }
+            assert_eq!(tempo.look(second_at(second), &places(2), true), [], "second {second}");
+        }
     }
 }

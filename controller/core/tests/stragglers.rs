@@ -51,7 +51,20 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
     );
     let told = "rank 5 on node-2 takes 140.0 ms a step and the others 100.0 ms: 40 % more; rank 4 on the same node is as \
                 fast as the others";
-    assert_eq!(case.findings[0].text, told);
+    let text = &case.findings[0].text;
+    let (named_at, stated) = text.split_once(", ").expect("two parts");
+    assert_eq!(stated, told);
+    // It was slow from the first step that is compared, and was named later.
+    assert_eq!(case.first_at, view.jobs[0].stragglers[0].since);
+    assert!(
+        named_at.starts_with("as of ") && !named_at.contains(&case.first_at.to_string()),
+        "{text}"
+    );
+    let opening = &case.reasoning[0].text;
+    assert!(
+        opening.contains("the controller's comparison of ranks says"),
+        "{opening}"
+    );
     let texts: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
     assert!(
         texts

@@ -159,7 +159,7 @@ impl DecisionContext<'_> {
                 step_ms,
                 own_ms,
             } => {
-                job.tempo.note(*rank, *step, *step_ms, *own_ms);
+                job.tempo.note(evidence.at, *rank, *step, *step_ms, *own_ms);
                 if marks_slow_drills {
                     job.tempo.note_drill(*rank, evidence.synthetic);
                 }

@@ -15,16 +15,19 @@ impl DecisionContext<'_> {
     /// Compares the step times of a job after a step report.
     pub(super) fn watch_tempo(&mut self, name: &JobId) {
         let at = self.at;
-        let Some(job) = self.state.jobs.get_mut(name) else {
+        let with_pace = self.state.compares_own_pace();
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.tempo.is_due(at)) else {
             return;
         };
-        let world = job.plan().map_or(0, crate::Plan::world_size) as usize;
-        for (rank, change) in job.tempo.look(at, world) {
+        let places = job.places();
+        for (rank, change) in job.tempo.look(at, &places, with_pace) {
             match change {
                 SpeedChange::Slow(slow) => self.rank_slow(name, rank, slow),
-                SpeedChange::Usual => {
-                    self.announce(format!("job {name}: rank {rank} is as fast as the others again"));
-                    self.close_past_faults(name, &format!("rank {rank} is as fast as the others again"));
+                SpeedChange::Usual { is_of_pace } => {
+                    let kept = if is_of_pace { "before" } else { "the others" };
+                    let text = format!("rank {rank} is as fast as {kept} again");
+                    self.announce(format!("job {name}: {text}"));
+                    self.close_past_faults(name, &text);
                 }
             }
         }
@@ -36,16 +39,29 @@ impl DecisionContext<'_> {
         let generation = job.generation();
         let examines = self.state.examines_slow_ranks();
         let mut places = job.places().into_iter().filter(|(_, place)| examines && *place == node);
-        let usual = places.find(|(other, _)| *other != rank && job.tempo.is_usual(*other, slow.usual_ms));
+        let usual = places.find(|(other, _)| *other != rank && job.tempo.is_usual(*other));
         let is_drill = examines && job.tempo.is_drill(rank);
-        let mut text = format!(
-            "rank {rank} on {node} takes {:.1} ms a step and the others {:.1} ms: {:.0} % more",
-            slow.step_ms,
-            slow.usual_ms,
-            (slow.step_ms / slow.usual_ms - 1.0) * 100.0
-        );
+        let more = |reference: f64| (slow.step_ms / reference - 1.0) * 100.0;
+        let mut text = match slow.pace_ms {
+            None => format!(
+                "rank {rank} on {node} takes {:.1} ms a step and the others {:.1} ms: {:.0} % more",
+                slow.step_ms,
+                slow.usual_ms,
+                more(slow.usual_ms)
+            ),
+            Some(pace) => format!(
+                "rank {rank} on {node} takes {:.1} ms a step and took {pace:.1} ms before: {:.0} % more; the others take {:.1} ms",
+                slow.step_ms,
+                more(pace),
+                slow.usual_ms
+            ),
+        };
         if let Some((other, _)) = &usual {
-            let _ = write!(text, "; rank {other} on the same node is as fast as the others");
+            let kept = if slow.pace_ms.is_some() { "before" } else { "the others" };
+            let _ = write!(text, "; rank {other} on the same node is as fast as {kept}");
+        }
+        if examines {
+            text = format!("as of {}, {text}", self.at);
         }
         self.announce(format!("job {name}: {text}"));
         let beside = usual.map(|(other, _)| (USUAL_RANK_FIELD, other.to_string()));
@@ -60,7 +76,7 @@ impl DecisionContext<'_> {
                 node: node.clone(),
                 seq: Sequence(0),
             },
-            at: self.at,
+            at: if examines { slow.since } else { self.at },
             source: EvidenceSource::Ranks,
             entity: Entity::Rank {
                 job: name.clone(),
