@@ -444,6 +444,7 @@ impl DecisionContext<'_> {
             }
             if let Some(name) = &conclusion.job {
                 self.follow_ended_ranks(name);
+                self.ask_growth_after_case(name);
             }
         }
         if is_cleared {

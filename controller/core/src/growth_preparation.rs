@@ -60,6 +60,11 @@ impl GrowthPreparation {
         self.nodes.remove(node);
     }
 
+    /// Returns true if a node has not reported.
+    pub(crate) fn has_unreported(&self) -> bool {
+        self.nodes.values().any(|has_reported| !has_reported)
+    }
+
     /// Returns true if the report of a node is awaited.
     pub(crate) fn awaits(&self, at: Timestamp, node: &NodeId) -> bool {
         at < self.until && self.nodes.get(node) == Some(&false)

@@ -7,7 +7,7 @@ use rankguard_diagnosis::{PlacementIndex, STAMP_RESOLUTION};
 use rankguard_model::{Case, CaseState, Entity, JobId, NodeId, Role, Timestamp};
 
 use crate::state::placed;
-use crate::{DecisionState, Job, JobPhase, Plan};
+use crate::{DecisionState, Job, JobPhase, Plan, TimerKey};
 
 /// Violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,7 @@ pub const INVARIANTS: &[(&str, InvariantCheck)] = &[
     ("cordons_stay_within_the_budget", cordons_stay_within_the_budget),
     ("restarts_stay_within_the_budget", restarts_stay_within_the_budget),
     ("every_fence_has_a_deadline", every_fence_has_a_deadline),
+    ("every_preparation_ends", every_preparation_ends),
     ("one_generation_may_commit", one_generation_may_commit),
     ("a_cascade_is_never_blamed", a_cascade_is_never_blamed),
     ("checkpoints_are_committed_in_order", checkpoints_are_committed_in_order),
@@ -49,6 +50,22 @@ pub const INVARIANTS: &[(&str, InvariantCheck)] = &[
     ("histories_stay_within_their_limits", histories_stay_within_their_limits),
     ("generations_lie_above_their_floors", generations_lie_above_their_floors),
 ];
+
+/// RG-9: standby processes on further nodes are prepared for jobs that work; an awaited report has a deadline.
+fn every_preparation_ends(state: &DecisionState) -> Option<String> {
+    state.jobs.iter().find_map(|(name, job)| {
+        let preparation = job.preparation.as_ref()?;
+        let timer = TimerKey::Grow { job: name.clone() };
+        let is_disturbed = !job.is_running() || job.case().is_some() || state.cases.is_settling(name);
+        if job.is_over() {
+            return Some(format!("{name} has ended and prepares nodes"));
+        }
+        // After the deadline the job is called to checkpoint without the reports.
+        let is_awaited = preparation.has_unreported() && job.growth().is_none();
+        (is_awaited && !is_disturbed && !state.timers.contains_key(&timer))
+            .then(|| format!("{name} waits for prepared nodes without a deadline"))
+    })
+}
 
 /// Returns all violations.
 pub fn check(state: &DecisionState) -> Vec<InvariantViolation> {
@@ -108,7 +125,7 @@ fn every_waiting_phase_has_a_timer(state: &DecisionState) -> Option<String> {
     };
     living(state).filter(waits).find_map(|job| {
         let timer = state.timers.keys().any(
-            |timer| matches!(timer, crate::TimerKey::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation()),
+            |timer| matches!(timer, TimerKey::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation()),
         );
         (!timer).then(|| format!("{} waits in {:?} without one", job.spec.id, job.phase()))
     })
@@ -121,7 +138,7 @@ fn ended_ranks_are_followed(state: &DecisionState) -> Option<String> {
     }
     living(state).find_map(|job| {
         let name = &job.spec.id;
-        let timer = crate::TimerKey::EndedRanks {
+        let timer = TimerKey::EndedRanks {
             job: name.clone(),
             generation: job.generation(),
         };
@@ -160,9 +177,7 @@ fn restarts_stay_within_the_budget(state: &DecisionState) -> Option<String> {
 fn every_fence_has_a_deadline(state: &DecisionState) -> Option<String> {
     state.fleet.iter().find_map(|(name, node)| {
         let fencing = node.lost_since.is_none() && !node.fences.is_empty();
-        let timer = state
-            .timers
-            .contains_key(&crate::TimerKey::Fence { node: name.clone() });
+        let timer = state.timers.contains_key(&TimerKey::Fence { node: name.clone() });
         if fencing && node.is_usable() {
             return Some(format!("{name} is usable and has not confirmed its fences"));
         }

@@ -286,6 +286,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if growth is requested again after a case without a restart (since rules 8; before, only by later commits
+    /// and changes of nodes).
+    pub(crate) fn asks_growth_after_cases(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if ranks are compared with their own pace where they show no usual step time, as two ranks do (since rules
     /// 8; before, none was named there).
     pub(crate) fn compares_own_pace(&self) -> bool {

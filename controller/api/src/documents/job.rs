@@ -1,7 +1,9 @@
 //! Documents of jobs, their steps and their checkpoints. The environment of a job is left out: it may contain credentials.
 
 use rankguard_core::JobSummary;
-use rankguard_model::{CheckpointView, JobView, ProgressPoint, RankPlacement, StragglerView, UnconfirmedNode};
+use rankguard_model::{
+    CheckpointView, JobView, JournalGap, ProgressPoint, RankPlacement, StragglerView, UnconfirmedNode,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -57,6 +59,8 @@ pub(crate) struct JobDocument {
     checkpoints_committed: u64,
     /// Number of checkpoints that are void.
     checkpoints_void: u64,
+    /// False if the journal was restored from a copy that lacks a part of the time of the job: both numbers are lower limits.
+    checkpoint_counts_complete: bool,
     /// Step and cause of the newest void checkpoint.
     newest_void: Option<VoidDocument>,
     /// Tensors of the newest checkpoint with other values on each rank, the first few names: a start with another number
@@ -176,8 +180,8 @@ impl JobSummaryDocument {
 }
 
 impl JobDocument {
-    /// Combines a job's summary and view.
-    pub(crate) fn of(summary: &JobSummary, view: &JobView) -> Self {
+    /// Combines a job's summary and view; `gaps` are those of the journal.
+    pub(crate) fn of(summary: &JobSummary, view: &JobView, gaps: &[JournalGap]) -> Self {
         let spec = &view.spec;
         let counts = &view.checkpoint_counts;
         let checkpoint = spec.checkpoint.as_ref();
@@ -193,6 +197,7 @@ impl JobDocument {
             resumed_from: view.resumed_from.as_ref().map(ToString::to_string),
             checkpoints_committed: counts.committed,
             checkpoints_void: counts.void,
+            checkpoint_counts_complete: !gaps.iter().any(|gap| is_of_job(gap, view)),
             newest_void: counts.newest_void.as_ref().map(|newest| VoidDocument {
                 step: newest.step.0,
                 reason: newest.reason.clone(),
@@ -221,6 +226,12 @@ impl CheckpointDocument {
             stall_ms: longest_stall(checkpoint),
         }
     }
+}
+
+/// Returns true if a journal may lack entries of a job. A job that ended before the gap was found had ended before the copy
+/// was made.
+fn is_of_job(gap: &JournalGap, job: &JobView) -> bool {
+    job.submitted_at < gap.found_at && job.ended_at.is_none_or(|ended| ended >= gap.found_at)
 }
 
 fn longest_stall(checkpoint: &CheckpointView) -> Option<f64> {

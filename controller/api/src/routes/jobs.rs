@@ -29,7 +29,8 @@ pub(super) fn list(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
 
 pub(super) fn one(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
     let view = job_view(request)?;
-    json(&JobDocument::of(&summary(request, &view), &view))
+    let gaps = request.state.lives().gaps();
+    json(&JobDocument::of(&summary(request, &view), &view, gaps))
 }
 
 pub(super) fn progress(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {

@@ -17,7 +17,11 @@ impl JobCheckpoints {
     pub fn count_passed_attempts(&mut self, generation: Generation, before: &[Step]) {
         let steps = self.open_steps(generation);
         for gone in before.iter().filter(|step| !steps.contains(step)) {
-            self.count_passed(generation, *gone, GAVE_WAY);
+            let late = self.rank_without_shards(generation, &steps);
+            let reason = late.map(|rank| {
+                format!("rank {rank} had reported no shard of it, nor of a later step, when later steps took its place")
+            });
+            self.count_passed(generation, *gone, reason.as_deref().unwrap_or(GAVE_WAY));
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
         let mut newest: BTreeMap<Rank, Step> = BTreeMap::new();
@@ -34,6 +38,14 @@ impl JobCheckpoints {
                 self.count_passed(generation, step, &passed_reason(rank, later, step));
             }
         }
+    }
+
+    /// Returns the first rank without a durable shard of any of these steps.
+    fn rank_without_shards(&self, generation: Generation, steps: &[Step]) -> Option<Rank> {
+        let images = || steps.iter().filter_map(|step| self.attempts.images(generation, *step));
+        let world_size = images().find_map(|images| Some(images.values().next()?.world_size))?;
+        let saved: BTreeSet<Rank> = images().flat_map(BTreeMap::keys).copied().collect();
+        (0..world_size).map(Rank).find(|rank| !saved.contains(rank))
     }
 
     /// Counts the uncommitted attempts of a job that was stopped as void: no further one is committed.
@@ -161,6 +173,9 @@ mod tests {
             apart.count_passed_attempts(ONE, &before);
         }
         assert!(apart.counts.void > 50, "{:?}", apart.counts);
+        let newest = apart.counts.newest_void.clone().expect("counted");
+        let wanted = "rank 1 had reported no shard of it, nor of a later step, when later steps took its place";
+        assert_eq!(newest.reason, wanted);
     }
 
     /// On a busy machine a rank's failure can arrive after a later shard, and a commit after later failures.

@@ -22,7 +22,7 @@ use crate::{Plan, PlanKind, TimerKey};
 impl DecisionContext<'_> {
     pub(super) fn grow(&mut self, name: &JobId) {
         if !self.can_grow(name) {
-            // The activity that prevents growth ends in a new generation or in steps; both request growth again.
+            // The activity that prevents growth ends in a new generation, in steps, or with its case; all request growth again.
             return self.prepared_without_growth(name);
         }
         let Some(job) = self.state.jobs.get(name) else { return };
@@ -160,6 +160,16 @@ impl DecisionContext<'_> {
     fn place_grown(&mut self, name: &JobId) {
         let reason = "nodes have become free and the job is smaller than it may be";
         self.place(name, None, vec![reason.to_owned()]);
+    }
+
+    /// Requests growth again for a job that goes on after a case without a restart: a request while the case was open was
+    /// dropped.
+    pub(crate) fn ask_growth_after_case(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let may_grow = job.is_running() && job.nodes().len() < job.spec.nodes.max as usize;
+        if may_grow && job.case().is_none() && self.state.asks_growth_after_cases() {
+            self.ask_growth(name);
+        }
     }
 
     /// Sets the growth timer to `grow_ms`. An earlier timer is retained: a job that commits more often than every

@@ -146,6 +146,7 @@ impl DecisionContext<'_> {
             job.end_recovery_from(case);
             self.close(case, format!("rank {rank} made step {step}; nothing was restarted"));
         }
+        self.ask_growth_after_case(name);
         self.close_past_faults(name, &format!("rank {rank} made step {step}"));
     }
 

@@ -10,11 +10,11 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_core::{AdoptionStage, CheckFinding, DecisionState, StampedEvent, step};
+use rankguard_core::{AdoptionStage, CheckFinding, DecisionState, Event, StampedEvent, TimerKey, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobState, NodeId, NodeState,
-    Rank, Role,
+    AgentOrder, CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobState, NodeId,
+    NodeState, Rank, Role,
 };
 
 use moves::{Move, moves};
@@ -128,6 +128,20 @@ fn walks_reach_the_states_that_matter() {
                     seen.entry("adopted out of memory").or_insert(asked);
                 }
             }
+            let prepares = |(_, order): &(NodeId, AgentOrder)| matches!(order, AgentOrder::Prepare(order) if order.standby.is_some());
+            if walk.orders.iter().any(prepares) {
+                seen.insert("preparation", true);
+            }
+            let newest = walk.journal.last().map(|stamped| &stamped.event);
+            let is_report = |event: &Event| match event {
+                Event::EvidenceArrived { evidence } => matches!(evidence.body, EvidenceBody::Prepared { .. }),
+                _ => false,
+            };
+            if newest.is_some_and(is_report) {
+                seen.insert("prepared", true);
+            } else if seen.contains_key("prepared") && walk.state.jobs().values().any(|job| job.nodes().len() == 3) {
+                seen.insert("grown onto prepared nodes", true);
+            }
             seen.insert("case", !walk.state.cases().is_empty());
             let is_present = |case: &rankguard_model::Case| case.state == CaseState::FaultPresent;
             if walk.state.cases().values().any(is_present) {
@@ -148,7 +162,8 @@ fn walks_reach_the_states_that_matter() {
     let often = ["running", "committed", "second generation", "case", "cordon", "fencing"];
     let often = often.into_iter().chain(["fault present", "fault over"]);
     let adoption = ["adopted", "adopted out of memory", "an adopter lost"];
-    for what in often.chain(adoption) {
+    let growth = ["preparation", "prepared", "grown onto prepared nodes"];
+    for what in often.chain(adoption).chain(growth) {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
     }
 }
@@ -344,4 +359,35 @@ fn ranks_below_the_floor_do_not_go_on_after_a_wait() {
     let job = &walk.state.jobs()[&job(0)];
     assert!(job.generation() > Generation(2), "{}", job.generation());
     assert_eq!(job.state(), JobState::Starting);
+}
+
+/// A job is too small while a case of it is open, which prevents growth; it ends without a restart.
+#[test]
+fn growth_that_a_case_prevented_is_requested_again_rg_9() {
+    let mut walk = Walk::new();
+    let join = |node| Move::Join {
+        node,
+        incarnation: 0,
+        fence: None,
+    };
+    let step = |step| Move::Progress { job: 0, rank: 0, step };
+    let submit = Move::Submit { job: 0, min: 1, max: 3 };
+    let start = [join(0), join(1), submit, Move::NextTimer, Move::Obey, Move::Obey, step(1)];
+    for one in &start {
+        walk.make(one);
+    }
+    let grows = |walk: &Walk| walk.state.timers().contains_key(&TimerKey::Grow { job: job(0) });
+    let stalls = |timer: &&TimerKey| matches!(timer, TimerKey::PhaseDeadline { .. });
+    walk.make(&join(4));
+    let stall = walk.state.timers().keys().find(stalls).cloned().expect("no step may come");
+    walk.now = walk.state.timers()[&stall];
+    walk.tell(Event::TimerFired { timer: stall });
+    // The request for growth comes while the case is examined.
+    walk.make(&Move::NextTimer);
+    assert!(!grows(&walk));
+    walk.make(&step(2));
+    while !walk.state.cases().values().any(|case| case.state == CaseState::Closed) {
+        walk.make(&Move::NextTimer);
+    }
+    assert!(grows(&walk), "{:?}", walk.state.timers());
 }

@@ -89,6 +89,8 @@ pub(super) enum Move {
     Timer {
         pick: u8,
     },
+    /// The earliest timer fires.
+    NextTimer,
     Wait {
         millis: u16,
     },
@@ -146,7 +148,53 @@ pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
         3 => towards_adoption(),
         2 => towards_return(),
         2 => towards_full_store(),
+        2 => towards_growth(),
     ]
+}
+
+/// A job with standby processes runs on two nodes and may take in a third, where they are prepared; that node, the job or
+/// its checkpoints fail, and the agents of nodes start anew. Other events occur in between.
+fn towards_growth() -> impl Strategy<Value = Vec<Move>> {
+    let join = |node, incarnation| Move::Join {
+        node,
+        incarnation,
+        fence: None,
+    };
+    let step = |step| Move::Progress { job: 0, rank: 0, step };
+    let submit = Move::Submit { job: 0, min: 1, max: 3 };
+    // It starts with two nodes once it has waited for a third.
+    let start = [submit, Move::NextTimer, Move::Obey, Move::Obey, step(1)];
+    let begin = [join(0, 0), join(1, 0)].into_iter().chain(start);
+    let timer = || any::<u8>().prop_map(|pick| Move::Timer { pick });
+    // The agent of node 3 never answers.
+    let added = || prop_oneof![3 => Just(4_u8), 1 => Just(3_u8)];
+    let go_on = prop_oneof![
+        8 => Just(Move::Obey),
+        2 => timer(),
+        4 => Just(Move::NextTimer),
+        3 => (1..9u8).prop_map(|ahead| Move::Checkpoint { job: 0, ahead }),
+        3 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
+        3 => (added(), 0..3u8).prop_map(move |(node, incarnation)| join(node, incarnation)),
+        2 => (0..5u8).prop_map(|node| Move::Silence { node }),
+        1 => (0..5u8).prop_map(|node| Move::SessionEnd { node }),
+        1 => (0..5u8).prop_map(|node| Move::Cordon { node }),
+        1 => (0..5u8).prop_map(|node| Move::Uncordon { node }),
+        1 => (2..200u8).prop_map(step),
+        1 => Just(Move::Cancel { job: 0 }),
+        1 => Just(Move::Restart),
+        2 => any_move(),
+    ];
+    let parts = (
+        prop::collection::vec(added(), 1..3),
+        1..4_usize,
+        prop::collection::vec(go_on, 8..40),
+    );
+    parts.prop_map(move |(added, timers, go_on)| {
+        let added = added.into_iter().map(move |node| join(node, 0));
+        // The pause before growth passes.
+        let timers = std::iter::repeat_n(Move::NextTimer, timers);
+        begin.clone().chain(added).chain(timers).chain(go_on).collect()
+    })
 }
 
 /// A node of a job is away while the job moves on, is cancelled or waits; it returns with its old ranks, and there is

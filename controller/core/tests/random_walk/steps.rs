@@ -346,6 +346,16 @@ impl Walk {
                     self.tell(Event::TimerFired { timer });
                 }
             }
+            Move::NextTimer => {
+                let timers = self.state.timers().iter();
+                let next = timers
+                    .min_by_key(|(_, at)| **at)
+                    .map(|(timer, at)| (timer.clone(), *at));
+                if let Some((timer, at)) = next {
+                    self.now = self.now.max(at);
+                    self.tell(Event::TimerFired { timer });
+                }
+            }
             Move::Wait { millis } => self.now = self.now.after(std::time::Duration::from_millis(millis.into())),
             Move::Cordon { node: number } if number % 2 == 1 => self.tell(Event::NodeDrained {
                 node: node(number),
