@@ -97,12 +97,14 @@ fn a_command_that_cannot_start_stops_the_job_at_once() {
     let plain = cluster.dir.path().join("plain.sh");
     fs::write(&plain, "echo hello\n").expect("written");
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).expect("set");
-    run("plain", text_of(&plain)).says(&[
+    let ran = run("plain", text_of(&plain)).says(&[
         "cannot execute",
         "plain.sh",
         "Permission denied",
         "it is not tried again",
     ]);
+    // A program with a folder is not searched.
+    assert!(!ran.stderr.contains("PATH is"), "{}", ran.stderr);
     let broken = cluster.dir.path().join("broken.sh");
     fs::write(&broken, "#!/no/such/interpreter\n").expect("written");
     fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).expect("set");

@@ -41,6 +41,12 @@ fn a_summary_counts_the_cases_of_the_list() {
     );
     let page = ask(&["--by", "job", "--format", "markdown"]).expect(0);
     assert!(page.stdout.contains("| once |"), "{}", page.stdout);
+    // The cases are of the same minutes.
+    assert!(
+        page.stdout.contains(", one every ") && !page.stdout.contains("0.0"),
+        "{}",
+        page.stdout
+    );
     ask(&["--by", "clas"])
         .expect(64)
         .says(&["there is no grouping \"clas\"", "did you mean class?"]);

@@ -23,7 +23,7 @@ use crate::supervisor::{RankStart, RankSupervisors, StartError, StartStage, rank
 pub(crate) enum LaunchError {
     #[error("the job has no command")]
     NoCommand,
-    #[error("the command `{program}` was not found on node {node} (PATH is {path})")]
+    #[error("the command `{program}` was not found on node {node}{}", searched(program, path))]
     NotFound {
         program: String,
         node: NodeId,
@@ -51,7 +51,7 @@ pub(crate) enum LaunchError {
         node: NodeId,
         file: PathBuf,
     },
-    #[error("cannot execute `{program}` on node {node}: {problem} (PATH is {path})")]
+    #[error("cannot execute `{program}` on node {node}: {problem}{}", searched(program, path))]
     NotExecutable {
         program: String,
         node: NodeId,
@@ -336,6 +336,15 @@ fn missing_file(program: String, node: NodeId, path: String, workdir: Option<&st
         },
         Ok(None) => LaunchError::NoLoader { program, node, file },
         _ => LaunchError::NotFound { program, node, path },
+    }
+}
+
+/// Names the folders in which a program is searched; a program with a folder of its own is not.
+fn searched(program: &str, path: &str) -> String {
+    if program.contains('/') {
+        String::new()
+    } else {
+        format!(" (PATH is {path})")
     }
 }
 

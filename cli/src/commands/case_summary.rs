@@ -174,6 +174,15 @@ fn print(args: &CasesSummaryArgs, summary: &CaseSummary, from: Option<Timestamp>
     }
 }
 
+/// Formats a time between cases in the unit that shows it.
+fn interval(seconds: f64) -> String {
+    match seconds {
+        short if short < 600.0 => display_text::millis((short * 1e3).round()),
+        medium if medium < 3_600.0 => format!("{:.1} min", medium / 60.0),
+        long => format!("{:.2} h", long / 3_600.0),
+    }
+}
+
 /// Describes the selection in a sentence.
 fn selection(args: &CasesSummaryArgs, summary: &CaseSummary, from: Option<Timestamp>, to: Timestamp) -> String {
     let cases = display_text::count(usize::try_from(summary.cases).unwrap_or(usize::MAX), "case");
@@ -184,8 +193,8 @@ fn selection(args: &CasesSummaryArgs, summary: &CaseSummary, from: Option<Timest
     if let Some(from) = from
         && summary.cases > 0
     {
-        let hours = to.since(from).as_secs_f64() / 3_600.0;
-        let _ = write!(text, ", one every {:.2} h", hours / summary.cases as f64);
+        let seconds = to.since(from).as_secs_f64() / summary.cases as f64;
+        let _ = write!(text, ", one every {}", interval(seconds));
     }
     if summary.without_group > 0 {
         let _ = write!(text, "; {} of them without a group", summary.without_group);

@@ -167,6 +167,7 @@ const NOTE_EVERY: Duration = Duration::from_secs(10);
 async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duration) -> Result<CommandExit, CliError> {
     let started = Instant::now();
     let mut noted: Option<Instant> = None;
+    let mut shown = Vec::new();
     loop {
         let status = client.status().await?;
         let left: Vec<String> = nodes.iter().filter_map(|node| occupied(&status, node)).collect();
@@ -175,13 +176,16 @@ async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duratio
             return Ok(CommandExit::Fine);
         }
         if started.elapsed() >= limit {
-            left.iter().for_each(|line| out::note(line));
+            left.iter()
+                .filter(|line| !shown.contains(*line))
+                .for_each(|line| out::note(line));
             out::note("not empty yet; the nodes remain drained and take no new work");
             return Ok(CommandExit::Finding);
         }
         if noted.is_none_or(|at| at.elapsed() > NOTE_EVERY) {
             noted = Some(Instant::now());
             left.iter().for_each(|line| out::note(line));
+            shown = left;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -186,7 +186,7 @@ function refresh(view, parts) {
   const partial = view.isPartial ? " (reading further nodes …)" : "";
   replace(
     parts.summary,
-    `${count(view.nodes.length, "node")}, ${bad === 0 ? "none" : bad.toLocaleString("en")} of them not usable or faulty${partial}`,
+    `${count(view.nodes.length, "node")}, ${bad === 0 ? "all usable and without a known fault" : `${bad.toLocaleString("en")} of them not usable or faulty`}${partial}`,
   );
   replace(
     parts.legend,

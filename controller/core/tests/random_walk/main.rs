@@ -372,14 +372,28 @@ fn growth_that_a_case_prevented_is_requested_again_rg_9() {
     };
     let step = |step| Move::Progress { job: 0, rank: 0, step };
     let submit = Move::Submit { job: 0, min: 1, max: 3 };
-    let start = [join(0), join(1), submit, Move::NextTimer, Move::Obey, Move::Obey, step(1)];
+    let start = [
+        join(0),
+        join(1),
+        submit,
+        Move::NextTimer,
+        Move::Obey,
+        Move::Obey,
+        step(1),
+    ];
     for one in &start {
         walk.make(one);
     }
     let grows = |walk: &Walk| walk.state.timers().contains_key(&TimerKey::Grow { job: job(0) });
     let stalls = |timer: &&TimerKey| matches!(timer, TimerKey::PhaseDeadline { .. });
     walk.make(&join(4));
-    let stall = walk.state.timers().keys().find(stalls).cloned().expect("no step may come");
+    let stall = walk
+        .state
+        .timers()
+        .keys()
+        .find(stalls)
+        .cloned()
+        .expect("no step may come");
     walk.now = walk.state.timers()[&stall];
     walk.tell(Event::TimerFired { timer: stall });
     // The request for growth comes while the case is examined.
