@@ -4,6 +4,7 @@
 //! without candidates costs one scan and no allocation; in a log storm, a line that differs from an earlier one only
 //! in digits costs less than that ([`recall`]).
 
+mod alternatives;
 mod denial;
 mod judge_result;
 mod judgement;

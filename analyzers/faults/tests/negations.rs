@@ -91,6 +91,37 @@ const DENIED: [&str; 78] = [
     "no RuntimeError: CUDA out of memory in the last hour",
 ];
 
+/// Lists of possible causes, with what each of them is evidence of.
+const LISTED: [(&str, &[&str]); 6] = [
+    (
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker \
+         unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the process was \
+         killed by the OOM killer due to high memory usage, (2) ray stop --force was called, or (3) the worker crashed \
+         unexpectedly due to SIGSEGV or another unexpected error.",
+        &["remote-worker-lost"],
+    ),
+    (
+        "Engine core died. Possible reasons: CUDA out of memory, NCCL timeout, segmentation fault",
+        &[],
+    ),
+    (
+        "executor 4 is gone; it may have been killed by the OOM killer or its node may have been preempted",
+        &[],
+    ),
+    (
+        "process 12 left: this usually happens when (1) it ran into CUDA out of memory, (2) it was ended by SIGKILL.",
+        &[],
+    ),
+    (
+        "Killed by the OOM killer. Common reasons are a leak or a batch that is too large.",
+        &["host-oom-kill"],
+    ),
+    (
+        "Possible causes are a leak or a large batch. RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        &["cuda-oom"],
+    ),
+];
+
 /// Faults beside a denial of another one.
 const TOLD: [&str; 21] = [
     "health check: XID error 95 on 0000:3b:00.0",
@@ -141,5 +172,18 @@ fn a_denied_fault_is_no_evidence() {
 fn a_fault_beside_a_denial_is_evidence() {
     for text in TOLD {
         assert!(!roots(text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn a_list_of_possible_causes_is_evidence_of_none() {
+    let matcher = SignatureMatcher::builtin();
+    for (text, expect) in LISTED {
+        let marks = matcher.marks(EvidenceSource::JobLog, text).into_iter();
+        let mut found: Vec<String> = marks.map(|mark| mark.class.to_string()).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.retain(|class| class != "launcher-child-failed");
+        assert_eq!(found, *expect, "{text}");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use rankguard_model::{FieldValues, Role, SmolStr};
 use regex::{Captures, Regex};
 
-use super::denial;
 use super::pattern_bounds::PatternBounds;
+use super::{alternatives, denial};
 use crate::catalogue::Catalogue;
 use crate::classes;
 use crate::signature::Signature;
@@ -62,12 +62,12 @@ pub(super) enum KindMatch {
 }
 
 impl RulePatterns {
-    /// Returns the first match that its sentence does not deny.
+    /// Returns the first match that its sentence does not deny, and that is no part of a list of possible causes.
     fn affirmed<'t>(&self, text: &'t str) -> Option<Captures<'t>> {
         let mut matches = self.wanted.captures_iter(text).take(MATCHES);
         matches.find(|captures| {
             let all = captures.get_match();
-            !denial::is_denied(text, all.start(), all.end())
+            !denial::is_denied(text, all.start(), all.end()) && !alternatives::is_listed(text, all.start())
         })
     }
 }
@@ -128,7 +128,7 @@ impl SignatureRule {
         let takes_nothing = || self.patterns().fields.is_empty();
         let wanted = blind.wanted.stays_in(masked) || takes_nothing() && blind.wanted.must_match(masked);
         // A denial may depend on the digits, and on the position of the match.
-        let denies = self.is_deniable() && denial::may_deny(masked);
+        let denies = self.is_deniable() && may_withdraw(masked);
         let sure = refuses.is_none() && wanted && !denies && literals.any(|literal| occurs(masked, literal));
         if sure {
             matched.map(KindMatch::Matches)
@@ -167,7 +167,7 @@ impl SignatureRule {
     }
 
     /// Returns the positions of the fields in a text; none if the signature does not match, or if every match is denied
-    /// ([`denial`]). A pattern without named groups only runs `is_match`; any other runs once for match and captures.
+    /// ([`denial`], [`alternatives`]). A pattern without named groups only runs `is_match`; any other runs once for match and captures.
     pub(super) fn find(&self, text: &str) -> Option<FieldSpans> {
         let patterns = self.patterns();
         let mut captures = if !patterns.fields.is_empty() {
@@ -181,7 +181,7 @@ impl SignatureRule {
         if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {
             return None;
         }
-        if self.is_deniable() && denial::may_deny(text) {
+        if self.is_deniable() && may_withdraw(text) {
             captures = Some(patterns.affirmed(text)?);
         }
         let span = |(number, _): &(usize, SmolStr)| {
@@ -205,6 +205,11 @@ impl SignatureRule {
         }
         fields
     }
+}
+
+/// Returns false only if no match in a text can be withdrawn.
+fn may_withdraw(text: &str) -> bool {
+    denial::may_deny(text) || alternatives::may_list(text)
 }
 
 /// Replaces `\b` of a pattern by the ASCII word boundary. An automaton cannot pass a non-ASCII byte at a Unicode word
