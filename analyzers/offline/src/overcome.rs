@@ -6,6 +6,7 @@
 mod beside_success;
 mod corrected;
 mod demotion;
+mod ready_nodes;
 mod redundant;
 mod requeue;
 
@@ -125,6 +126,7 @@ pub(crate) fn forgive(seen: &mut [PlacedObservation], worked: Option<u64>, lines
     no_longer_told(seen);
     started_again(seen);
     corrected::forgive(seen);
+    ready_nodes::forgive(seen);
     hidden_on_purpose(seen);
     nothing_to_manage(seen);
     killed_with_the_step(seen, worked);

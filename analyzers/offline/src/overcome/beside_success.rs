@@ -7,6 +7,7 @@ use rankguard_faults::{Catalogue, FailureClass, classes};
 use rankguard_model::{EvidenceSource, NodeId, Role, Severity};
 
 use super::corrected::{holds_only_corrected, is_corrected_record};
+use super::ready_nodes::is_overcome;
 use super::redundant::{answered_disk, paths_came_back, took_over};
 use super::requeue::is_requeue;
 use super::{answered_again, came_back, has_no_switches};
@@ -48,6 +49,9 @@ const NO_SWITCHES: &str = "the machine has no NVSwitch that the service could ma
 
 /// Reason why a report is no case: the path came up again.
 const PATH_UP: &str = "the path came up again and nothing else failed at its time";
+
+/// Reason why a report is no case: the node did not crash.
+const READY_AGAIN: &str = "the node was ready again and no pod was ended";
 
 /// Signature of a scheduler's report that processes of a job on a node did not end.
 const UNKILLABLE: &str = "unkillable";
@@ -170,7 +174,7 @@ struct SilencedReason {
 }
 
 /// Reasons why records of machines mean nothing in an incident without others.
-const SILENCED: [SilencedReason; 2] = [
+const SILENCED: [SilencedReason; 3] = [
     SilencedReason {
         states: is_corrected_record,
         reason: CORRECTED,
@@ -178,6 +182,10 @@ const SILENCED: [SilencedReason; 2] = [
     SilencedReason {
         states: has_no_switches,
         reason: NO_SWITCHES,
+    },
+    SilencedReason {
+        states: is_overcome,
+        reason: READY_AGAIN,
     },
 ];
 

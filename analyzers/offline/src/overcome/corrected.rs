@@ -6,7 +6,7 @@ use rankguard_diagnosis::Signal;
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, Role};
 
-use super::demotion::{NEAR, silence};
+use super::demotion::silence;
 use crate::incident::{Incident, LocatedSignal};
 use crate::stream::PlacedObservation;
 
@@ -84,10 +84,23 @@ fn announced(seen: &mut [PlacedObservation]) {
         .filter(|seen| seen.signs.iter().any(says_what))
         .map(|seen| seen.first_line)
         .collect();
+    // The kernel announces a check before the driver of the memory controller decodes it. Another fault in between may be the
+    // announced one.
+    let is_fault = |sign: &Signal| {
+        let is_kernel = sign.source == EvidenceSource::KernelLog && sign.is_root_mark();
+        is_kernel && !is_corrected(sign) && !says_what(sign)
+    };
+    let faults: Vec<u64> = seen
+        .iter()
+        .filter(|seen| seen.signs.iter().any(is_fault))
+        .map(|seen| seen.first_line)
+        .collect();
     silence(seen, |seen, sign| {
-        let reach = if sign.text.contains("EDAC ") { RECORD } else { NEAR };
-        let near = |line: &u64| (seen.first_line..=seen.last_line + reach).contains(line);
-        sign.source == EvidenceSource::KernelLog && is_announcement(sign) && told.iter().any(near)
+        let is_told = |line: &u64| {
+            let is_near = (seen.first_line..=seen.last_line + RECORD).contains(line);
+            is_near && !faults.iter().any(|fault| (seen.last_line..*line).contains(fault))
+        };
+        sign.source == EvidenceSource::KernelLog && is_announcement(sign) && told.iter().any(is_told)
     });
 }
 
