@@ -151,9 +151,18 @@ pub fn newest_moment(lines: &[String]) -> Option<Timestamp> {
     let clock = LineClock::default();
     let moments = lines.iter().filter_map(|text| {
         let cleaned = line::clean(text);
-        line::parse(&cleaned, &clock).at.or_else(|| counted_moment(&cleaned))
+        let at = line::parse(&cleaned, &clock).at;
+        at.or_else(|| summary_moment(&cleaned))
+            .or_else(|| counted_moment(&cleaned))
     });
     moments.max()
+}
+
+/// Returns the time in a summary of torchrun: `  time      : 2026-11-23_10:04:13`.
+fn summary_moment(cleaned: &str) -> Option<Timestamp> {
+    let (name, value) = cleaned.split_once(" : ")?;
+    let is_time = name.split_whitespace().next_back() == Some("time");
+    line::parse(value.trim(), &LineClock::default()).at.filter(|_| is_time)
 }
 
 /// Greatest difference between the stamp of a line and a time in seconds since 1970 in its text, which belongs to the same
