@@ -81,6 +81,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         limits(ranking);
         if scene.is_of_logs() {
             lost_nodes(scene, ranking);
+            named_losses::demote_survivors(scene, ranking);
             lost_slots(scene, ranking);
             full_disks(scene, ranking);
         }
@@ -91,6 +92,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
     warned(scene, ranking);
     if scene.is_of_logs() {
         names::join_failed_lookups(scene, ranking);
+        crashes::blame_killed_ranks(scene, ranking);
         crashes::blame_named_tasks(scene, ranking);
         kill_senders::blame(scene, ranking);
         named_losses::blame(scene, ranking);

@@ -8,7 +8,7 @@ use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, Rank};
 
 use crate::engine::{FailureFamily, same_node};
-use crate::own_exceptions::LOST_PEER_CLASSES;
+use crate::own_exceptions::{LOST_PEER_CLASSES, UNSPECIFIC};
 use crate::signalled_ranks::{complains, complaints};
 use crate::speaker::{is_mixed, is_of_orchestrator};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -135,6 +135,45 @@ pub(crate) fn blame_lost_tasks(scene: &FailureScene<'_>, ranking: &mut Vec<Cause
         other.score = other.score.min(SCORE - 0.1);
     }
     ranking.push(candidate);
+}
+
+/// Blames the kill of a rank that printed an error without a traceback before: a program that an exception ends has an exit code,
+/// and a signal ends one that runs on. With a traceback the program may hang as it ends, and its launcher kills it.
+pub(crate) fn blame_killed_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_printed = |candidate: &CauseCandidate| {
+        let mut support = candidate.support.iter().map(|index| &scene.signs[index]);
+        let is_unspecific = UNSPECIFIC.contains(&candidate.class.as_str());
+        is_unspecific && support.all(|sign| sign.field("packages").is_none())
+    };
+    let Some(printed) = ranking.iter().position(is_printed) else {
+        return;
+    };
+    let Some(rank) = ranking[printed].root_rank else { return };
+    let last = ranking[printed].support.iter().max().unwrap_or(ranking[printed].first);
+    let is_own_kill = |(index, sign): &(usize, &Signal)| {
+        *index > last
+            && is_kill(sign)
+            && sign.entity.rank() == Some(rank)
+            && scene.signs[last].evidence != sign.evidence
+    };
+    let Some((kill, sign)) = scene.marks().find(is_own_kill) else {
+        return;
+    };
+    let Some(killed) = ranking.iter().position(|other| Some(&other.class) == sign.class()) else {
+        return;
+    };
+    let demoted = &mut ranking[printed];
+    demoted.strength = CandidateStrength::Outcome;
+    demoted.score = demoted.score.min(SCORE - 0.1);
+    let candidate = &mut ranking[killed];
+    candidate.strength = candidate.strength.max(CandidateStrength::Symptom);
+    candidate.first = kill;
+    candidate.support.insert(kill);
+    candidate.root_rank = Some(rank);
+    candidate.blamed = scene.rank_entity(rank, sign.node());
+    candidate.notes.push(format!(
+        "Rank {rank} printed an error without a traceback and ran on until a signal ended it."
+    ));
 }
 
 /// Classes of ends of processes that a scheduler or a launcher reports of one rank.

@@ -73,6 +73,7 @@ mod scope;
 mod scopes;
 mod separate;
 mod shared_part;
+mod shared_services;
 mod signal;
 mod signal_ref;
 mod signalled_ranks;
@@ -108,7 +109,9 @@ pub use independent::reports_process;
 pub use kill_senders::is_sender;
 pub use links::LINK_UP_SIGNATURE;
 pub use missing_programs::reports_missing_program;
-pub use named_losses::{BOOT_SIGNATURE, LOST_NODE_FIELD, POD_FIELD, POD_NODE_FIELD, SILENT_SINCE_FIELD};
+pub use named_losses::{
+    BOOT_SIGNATURE, LOST_NODE_FIELD, LOST_PEER_FIELD, POD_FIELD, POD_NODE_FIELD, SILENT_SINCE_FIELD,
+};
 pub use own_exceptions::is_own_error;
 pub use own_fault::is_same_device;
 pub use policy::DraftPolicy;
@@ -117,8 +120,8 @@ pub use scene::{FailureScene, RankLog, RunBeside};
 pub use scope::DraftScope;
 pub use separate::SeparateFailure;
 pub use signal::{
-    ASSUMED_YEAR_FIELD, CallerFact, NEXT_ATTEMPT_FIELD, REPEATS_FIELD, Signal, SignalMeaning, StallSuspect,
-    WRITTEN_UNTIL_FIELD,
+    ASSUMED_YEAR_FIELD, CallerFact, NEXT_ATTEMPT_FIELD, REPEATS_FIELD, SINCE_BOOT_FIELD, Signal, SignalMeaning,
+    StallSuspect, WRITTEN_UNTIL_FIELD,
 };
 pub use speaker::is_board_event;
 pub use stacks::{MergedStacks, merge};

@@ -21,7 +21,7 @@ struct MachineState {
 
 /// States of machines outside the layer of hardware. Classes that are missing here are of a program, an image, a user or a shared
 /// server, or their own engine blames the machine.
-const STATES: [MachineState; 10] = [
+const STATES: [MachineState; 11] = [
     MachineState {
         class: classes::CLOCK_SKEW,
         words: &[],
@@ -86,6 +86,12 @@ const STATES: [MachineState; 10] = [
     MachineState {
         class: classes::RESOURCE_CONTENTION,
         words: &["node was low on resource", "memorypressure", "pidpressure"],
+        is_own: true,
+    },
+    // https://slurm.schedmd.com/slurm.conf.html, SlurmdSpoolDir: slurmd wrote the script there itself.
+    MachineState {
+        class: classes::SLURM_NODE_FAIL,
+        words: &["slurm_script: no such file"],
         is_own: true,
     },
     MachineState {

@@ -28,6 +28,10 @@ use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 /// Advice for a program that ended itself with a text and without a traceback.
 const READ_MESSAGE: &str = "Read the message with which the program ended itself.";
 
+/// Advice for a program that ended itself with an exit code, of which no log has a message.
+const READ_OUTPUT: &str = "Read the end of the output of the process that ended: its launcher reports an exit code, and these logs have \
+                           neither an exception nor another message of it.";
+
 /// Advice for a contained error after which the driver needs no reset of the GPU.
 const NO_RESET: &str =
     "Start the ranks of that process again now: the driver states that the GPU needs no reset (RST: No).";
@@ -111,6 +115,9 @@ pub(crate) fn of_cause(
     if cause.class.as_str() == classes::UNCAUGHT_EXCEPTION && scene.signs[cause.first].is_signed(EXIT_MESSAGE) {
         return with_advice(READ_MESSAGE);
     }
+    if scene.is_of_logs() && is_bare_exit(scene, cause) {
+        return with_advice(READ_OUTPUT);
+    }
     if is_bus_error(scene, cause) {
         return with_advice(BUS_ERROR);
     }
@@ -134,6 +141,12 @@ pub(crate) fn of_cause(
         return with_advice(NO_RESET);
     }
     general
+}
+
+/// Returns true if only the exit code is known of a program that ended itself.
+fn is_bare_exit(scene: &FailureScene<'_>, cause: &CauseCandidate) -> bool {
+    let first = scene.signs[cause.first].class().map_or("", |class| class.as_str());
+    cause.class.as_str() == classes::UNCAUGHT_EXCEPTION && first == classes::LAUNCHER_CHILD_FAILED
 }
 
 /// Returns the clearing condition of a cause: that of its class, unless the evidence shows that it does not apply.

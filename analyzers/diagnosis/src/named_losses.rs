@@ -6,10 +6,13 @@ use std::collections::BTreeSet;
 use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Timestamp};
 
-use crate::{CauseCandidate, FailureScene, Signal};
+use crate::first_rank::reporting_node;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Field with the node that a launcher lost or cannot reach.
 pub const LOST_NODE_FIELD: &str = "lost_node";
+/// Field with the peer that a survivor names as the other end of a connection that it lost: a host name or an address.
+pub const LOST_PEER_FIELD: &str = "lost_peer";
 /// Field with the pod that an event or a description is about.
 pub const POD_FIELD: &str = "pod";
 /// Field with the node of the pod.
@@ -23,21 +26,92 @@ pub const BOOT_SIGNATURE: &str = "boot-without-shutdown";
 /// Classes of reports of a launcher that a node is lost or cannot be reached.
 const LOST: [&str; 2] = [classes::REMOTE_WORKER_LOST, classes::SSH_FAILURE];
 
-/// Blames the node that a launcher reports as lost, if its reports name one.
+/// Maximum number of lost nodes that are named.
+const NAMED: usize = 4;
+
+/// Blames the node that a launcher reports as lost, or the nodes if it reports several; without such a report the only peer that
+/// survivors name and that reports no loss itself.
 pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let is_of_job = |candidate: &CauseCandidate| {
         let is_unplaced = candidate.blamed == scene.job_entity() && candidate.root_rank.is_none();
-        is_unplaced && candidate.shared.is_none() && LOST.contains(&candidate.class.as_str())
+        is_unplaced && candidate.shared.is_none()
     };
     for candidate in ranking.iter_mut().filter(|other| is_of_job(other)) {
-        let support = candidate.support.iter().map(|index| &scene.signs[index]);
-        let names: BTreeSet<&str> = support.filter_map(|sign| sign.field(LOST_NODE_FIELD)).collect();
-        if let (Some(name), 1) = (names.first(), names.len()) {
+        let class = candidate.class.as_str();
+        let is_lost = LOST.contains(&class);
+        let support = || candidate.support.iter().map(|index| &*scene.signs[index]);
+        let named = |field| support().filter_map(move |sign| sign.field(field));
+        let names: BTreeSet<&str> = named(LOST_NODE_FIELD).filter(|_| is_lost).collect();
+        let peers = if names.is_empty() && (is_lost || class == classes::CONNECTION_RESET) {
+            let reporters: BTreeSet<&str> = support().filter_map(reporting_node).collect();
+            named(LOST_PEER_FIELD)
+                .filter(|peer| !reporters.contains(peer))
+                .collect()
+        } else {
+            BTreeSet::new()
+        };
+        let only = match (names.len(), peers.len()) {
+            (1, _) => names.first(),
+            (0, 1) => peers.first(),
+            _ => None,
+        };
+        if let Some(name) = only {
             candidate.blamed = Entity::Node {
                 node: NodeId::from(*name),
             };
+        } else if (2..=NAMED).contains(&names.len()) {
+            let list: Vec<&str> = names.into_iter().collect();
+            candidate.shared = Some(format!("nodes {}", list.join(", ")));
+            candidate.blamed = Entity::Unknown;
         }
     }
+}
+
+/// Classes of what survivors report of the network after a peer ended.
+const AFTER_LOSS: [&str; 4] = [
+    classes::CONNECTION_RESET,
+    classes::IB_RDMA_ERROR,
+    classes::NCCL_REMOTE_ERROR,
+    classes::NCCL_SYSTEM_ERROR,
+];
+/// Difference of the scores of a stated end and of what follows from it.
+const BELOW: f64 = 0.1;
+
+/// Lets the end of a process that a manager of processes states go before errors of the network below it: they follow from it, and
+/// it names the process.
+pub(crate) fn demote_survivors(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_stated = |sign: &Signal| sign.field(LOST_NODE_FIELD).is_some() && states_process_end(&sign.text);
+    let mut ends = ranking
+        .iter()
+        .filter(|candidate| candidate.class.as_str() == classes::REMOTE_WORKER_LOST);
+    let stated = ends.find_map(|candidate| {
+        let mut support = candidate.support.iter();
+        Some((support.find(|index| is_stated(&scene.signs[*index]))?, candidate.score))
+    });
+    let Some((end, score)) = stated else { return };
+    let end = &scene.signs[end];
+    let is_below = |sign: &Signal| {
+        let is_same_log = sign.evidence.node == end.evidence.node && sign.evidence.seq > end.evidence.seq;
+        is_same_log || sign.timed && end.timed && sign.at >= end.at
+    };
+    let follows = |candidate: &CauseCandidate| {
+        let is_error = AFTER_LOSS.contains(&candidate.class.as_str());
+        is_error && candidate.support.iter().all(|index| is_below(&scene.signs[index]))
+    };
+    for candidate in ranking.iter_mut().filter(|other| follows(other)) {
+        candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
+        candidate.score = candidate.score.min(score - BELOW);
+        candidate
+            .notes
+            .push("A process of the job had ended before it, which breaks the connections of its peers.".to_owned());
+    }
+}
+
+/// Returns true for the report of a process that died or was killed, by the daemon that had started it.
+fn states_process_end(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let ends = ["died or was killed", "worker process has died", "the actor died"];
+    ends.iter().any(|words| lower.contains(words))
 }
 
 /// Notes what the log of a machine shows before a boot.

@@ -26,7 +26,7 @@ fn name_nodes(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     let is_unnamed = |candidate: &CauseCandidate| {
         candidate.blamed == Entity::Unknown
             && candidate.shared.is_none()
-            && candidate.strength == CandidateStrength::Overriding
+            && candidate.strength >= CandidateStrength::Cause
     };
     let is_named = |candidate: &CauseCandidate| match &candidate.blamed {
         Entity::Node { node } => !node.as_str().is_empty(),

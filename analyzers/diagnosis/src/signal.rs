@@ -21,6 +21,8 @@ pub const ASSUMED_YEAR_FIELD: &str = "assumed_year";
 /// Field of logs that are read later: time before which a line without a stamp was written, nanoseconds since 1970. It is
 /// the stamp of the first line below it in the same log.
 pub const WRITTEN_UNTIL_FIELD: &str = "written_until";
+/// Field of logs that are read later: time since the boot of the machine, microseconds, of a line without a wall clock.
+pub const SINCE_BOOT_FIELD: &str = "since_boot_us";
 /// Field of logs that are read later: number of the line with which another attempt of the run begins below a failure.
 pub const NEXT_ATTEMPT_FIELD: &str = "next_attempt";
 

@@ -40,7 +40,7 @@ pub use code::{CodeTable, DriverCode, EscalationRule, FatalityScope};
 pub use decode::{DecodedMessage, DriverVersion, decode};
 pub use explain::{CategoryReference, CitedSource, DriverEvent, Explanation, SignatureExample, explain, explain_class};
 pub use line::LINE_LIMIT;
-pub use matcher::SignatureMatcher;
+pub use matcher::{SignatureMatcher, introduces_causes};
 pub use mistake::{CatalogueError, CatalogueMistake};
 pub use signature::{CodeKind, EntityRule, Signature};
 pub use taxonomy::{

@@ -24,6 +24,7 @@ use crate::decode::{DriverVersion, decode};
 use crate::line::LINE_LIMIT;
 use crate::scan::{self, SequenceScanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
+pub use alternatives::introduces_causes;
 use judge_result::JudgeResult;
 pub(crate) use judgement::LineJudgement;
 use kind_cache::{KindCache, KindEntry};

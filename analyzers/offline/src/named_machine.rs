@@ -62,7 +62,7 @@ fn node_address(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("node (")?;
     let (inside, _) = rest.split_once(')')?;
     let address = inside.split(", ").find_map(|part| part.strip_prefix("IP: "))?;
-    Some(address).filter(|address| address.parse::<std::net::IpAddr>().is_ok())
+    Some(address).filter(|address| is_address(address))
 }
 
 /// Returns the node that a launcher reports as lost or as not reachable: `Remote daemon: [[51202,0],1] on node n2`, `n3: ssh:
@@ -75,6 +75,9 @@ pub(crate) fn lost_node(text: &str) -> Option<&str> {
     if text.contains("has been marked dead") {
         return word_after(" and address: ").or_else(|| word_after(" and ip: "));
     }
+    if text.contains("died or was killed") {
+        return word_after("Worker IP address: ").filter(|name| is_address(name));
+    }
     if let Some(instance) = instance(text).filter(|_| is_taken_back(text)) {
         return Some(instance);
     }
@@ -82,6 +85,57 @@ pub(crate) fn lost_node(text: &str) -> Option<&str> {
     let (label, _) = text.split_once(": ssh: connect to host ")?;
     let label = label.rsplit(' ').next().unwrap_or(label);
     word_after("connect to host ").filter(|name| *name == label && is_node_name(name))
+}
+
+/// Texts with which a daemon states that its own machine was given up.
+const GIVEN_UP: [&str; 3] = [
+    "this node manager has mistakenly been marked as dead",
+    "this node has been marked dead",
+    "this node was marked dead",
+];
+
+/// Returns true if a message states that the machine which wrote it was given up as dead.
+pub(crate) fn states_own_loss(text: &str) -> bool {
+    GIVEN_UP.iter().any(|words| text.contains(words))
+}
+
+/// Texts before the peer in messages of survivors: NCCL, Gloo.
+const BEFORE_PEERS: [&str; 4] = [
+    " closed by remote peer ",
+    " closed by peer ",
+    " recv from ",
+    "Read error ",
+];
+
+/// Returns the peer at the other end of a connection that the writer of a message lost: `Connection closed by remote peer
+/// n7.cluster<32926>`, `Connection closed by peer [10.0.0.7]:5128`. Its host name without the domain, or its address.
+pub(crate) fn lost_peer(text: &str) -> Option<&str> {
+    let rest = BEFORE_PEERS.iter().find_map(|words| text.split_once(words))?.1;
+    let name = match rest.strip_prefix('[') {
+        Some(rest) => rest.split_once("]:")?.0,
+        None => {
+            rest.split_once('<')
+                .filter(|(_, port)| port.starts_with(|c: char| c.is_ascii_digit()))?
+                .0
+        }
+    };
+    let name = name.split('%').next().unwrap_or(name);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    let is_own = name == "localhost" || name == "::1" || name.starts_with("127.");
+    if name.is_empty() || is_own || !name.chars().all(is_part) {
+        return None;
+    }
+    if is_address(name) {
+        return Some(name);
+    }
+    // A name of digits is a part of an address that was cut.
+    name.split('.')
+        .next()
+        .filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+fn is_address(name: &str) -> bool {
+    name.parse::<std::net::IpAddr>().is_ok()
 }
 
 /// Returns true for a notice of a cloud that it takes an instance back.
@@ -110,8 +164,9 @@ fn instance(text: &str) -> Option<&str> {
     names.all(|other| other == first).then_some(first)
 }
 
-/// Returns the pod that an event of Kubernetes is about: `5m  Warning  Evicted  pod/train-1  ...`, or the kubelet's
-/// `pod="default/train-1"`.
+/// Returns the pod that an event of Kubernetes is about: `5m  Warning  Evicted  pod/train-1  ...`, the kubelet's
+/// `pod="default/train-1"`, or an operator's `Error pod train-1 container main exitCode: 1`, `Pod: team.train-1 exited with code
+/// 1`.
 pub(crate) fn named_pod(text: &str) -> Option<&str> {
     let kubelet = || {
         text.split_once("pod=\"")?
@@ -124,7 +179,22 @@ pub(crate) fn named_pod(text: &str) -> Option<&str> {
     let event = columns
         .filter(|_| is_event)
         .find_map(|column| column.strip_prefix("pod/").or(column.strip_prefix("Pod/")));
-    event.or_else(kubelet).map(bare).filter(|name| !name.is_empty())
+    let named = event.or_else(kubelet).or_else(|| ended_pod(text));
+    named.map(bare).filter(|name| !name.is_empty())
+}
+
+/// Returns the pod that the Kubeflow training operator reports as ended (`pkg/controller.v1/common/pod.go`).
+fn ended_pod(text: &str) -> Option<&str> {
+    let (name, rest) = match text.split_once("Error pod ") {
+        Some((_, rest)) => rest
+            .split_once(' ')
+            .filter(|(_, rest)| rest.starts_with("container "))?,
+        None => text.split_once("Pod: ")?.1.split_once(' ')?,
+    };
+    let is_end = rest.contains("exitCode: ") || rest.starts_with("exited with code ");
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let name = name.rsplit('.').next().unwrap_or(name);
+    (is_end && name.chars().all(is_name)).then_some(name)
 }
 
 /// Returns the node that a description of `kubectl` is about, which its header names: `Name:    gpu-07`.
@@ -199,8 +269,47 @@ mod tests {
                 Some("i-01f7ddd103dc478c0"),
             ),
             ("[i-01f7ddd103dc478c0/cloud-init] boot finished", None),
+            (
+                "(raylet) A worker died or was killed while executing a task. Worker ID: d8 Node ID: 84 Worker IP address: \
+                 10.0.0.7 Worker port: 10185 Worker PID: 90738 Worker exit type: SYSTEM_ERROR",
+                Some("10.0.0.7"),
+            ),
         ] {
             assert_eq!(lost_node(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn survivors_name_the_peer_that_they_lost() {
+        for (text, expect) in [
+            (
+                "socketProgress: Connection closed by remote peer c7.example.org<32926>",
+                Some("c7"),
+            ),
+            (
+                "NCCL WARN Net : Connection closed by remote peer 10.0.0.7<50260>",
+                Some("10.0.0.7"),
+            ),
+            (
+                "[tcp/pair.cc:598] Connection closed by peer [10.0.0.7]:54168",
+                Some("10.0.0.7"),
+            ),
+            (
+                "[tcp/pair.cc:589] Read error [10.0.0.8]:3977: Connection reset by peer",
+                Some("10.0.0.8"),
+            ),
+            (
+                "[tcp/pair.cc:589] Read error [127.0.0.1]:3977: Connection reset by peer",
+                None,
+            ),
+            (
+                "Call to recv from 172....<33759> failed : Connection reset by peer",
+                None,
+            ),
+            ("Read error on page 7", None),
+            ("ssh: connection closed by peer n7", None),
+        ] {
+            assert_eq!(lost_peer(text), expect, "{text}");
         }
     }
 
@@ -214,6 +323,12 @@ mod tests {
             ("kubelet.go:2419] \"Killing\" pod=\"default/w-1\" reason=x", Some("w-1")),
             ("2m  Normal  Killing  node/c7  pod/w-1", Some("w-1")),
             ("copying pod/w-1 to disk", None),
+            (
+                "events\tError pod w-1 container pytorch exitCode: 1 terminated",
+                Some("w-1"),
+            ),
+            ("events\tPod: team.w-1 exited with code 1", Some("w-1")),
+            ("Error pod budget of w-1 is used up", None),
         ] {
             assert_eq!(named_pod(text), expect, "{text}");
         }

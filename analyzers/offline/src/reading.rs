@@ -7,8 +7,8 @@ use std::time::Duration;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_diagnosis::{
-    ASSUMED_YEAR_FIELD, HOST_FIELD, LOG_NODE_FIELD, LOST_NODE_FIELD, POD_FIELD, REPEATS_FIELD, SILENT_SINCE_FIELD,
-    Signal, is_board_event, is_sender, stated_wait,
+    ASSUMED_YEAR_FIELD, HOST_FIELD, LOG_NODE_FIELD, LOST_NODE_FIELD, LOST_PEER_FIELD, POD_FIELD, REPEATS_FIELD,
+    SILENT_SINCE_FIELD, SINCE_BOOT_FIELD, Signal, is_board_event, is_sender, stated_wait,
 };
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage, classes};
@@ -20,9 +20,11 @@ use rankguard_model::{
 use crate::announced::announced_end;
 use crate::batch_host::name_batch_host;
 use crate::boots;
+use crate::cause_lists::CauseLists;
 use crate::daemon_ends;
+use crate::dead_actors::DeadActors;
 use crate::last_lines::LastLines;
-use crate::named_machine::{described_node, is_of_machine, lost_node, named_pod, node_in};
+use crate::named_machine::{described_node, is_of_machine, lost_node, lost_peer, named_pod, node_in, states_own_loss};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
@@ -113,6 +115,8 @@ pub struct StreamReader {
     finite_loss: Option<u64>,
     records: RunRecords,
     failures: WorkerFailures,
+    actors: DeadActors,
+    causes: CauseLists,
     pod_ends: PodEnds,
     stamps: StampIndex,
     lines: u64,
@@ -159,6 +163,8 @@ impl StreamReader {
             finite_loss: None,
             records: RunRecords::default(),
             failures: WorkerFailures::default(),
+            actors: DeadActors::default(),
+            causes: CauseLists::default(),
             pod_ends: PodEnds::default(),
             stamps: StampIndex::default(),
             lines: 0,
@@ -332,6 +338,8 @@ impl StreamReader {
         }
         self.records.read(self.lines, line);
         self.failures.read(self.lines, line);
+        self.actors.read(self.lines, line);
+        self.causes.read(self.lines, line);
         self.pod_ends.read(self.lines, line);
         self.stamps.read(self.lines, line, &self.clock());
     }
@@ -352,6 +360,7 @@ impl StreamReader {
             self.add_observation(observation);
         }
         self.add_logged_last();
+        self.causes.remove_from(&mut self.seen);
         self.seen.sort_by_key(|seen| seen.first_line);
         let restarts = std::mem::take(&mut self.stamps.restarts);
         // The time at which the stream was written is that of its lines.
@@ -359,6 +368,7 @@ impl StreamReader {
             std::mem::take(&mut self.stamps).date(&mut self.seen, self.origin.ahead_ns.unwrap_or(0));
         }
         self.failures.place(&mut self.seen);
+        self.actors.place(&mut self.seen);
         self.pod_ends.place(&mut self.seen);
         name_batch_host(&mut self.seen);
         name_hosts(&mut self.seen);
@@ -421,6 +431,11 @@ impl StreamReader {
         if self.triage.has_assumed_year(observation.line_no) {
             for mark in &mut observation.marks {
                 mark.fields.fill(ASSUMED_YEAR_FIELD, "file");
+            }
+        }
+        if let Some(micros) = observation.since_boot_us.filter(|_| wall.is_none()) {
+            for mark in &mut observation.marks {
+                mark.fields.fill(SINCE_BOOT_FIELD, micros.to_string());
             }
         }
         let evidence = self.evidence(&observation);
@@ -543,8 +558,12 @@ fn marks_with_origin(observation: &LogObservation, entity: &Entity, node: Option
         if let Some(pod) = named_pod(text) {
             mark.fields.fill(POD_FIELD, pod);
         }
-        if let Some(lost) = lost_node(text) {
+        let own = || host.or(node.map(NodeId::as_str)).filter(|_| states_own_loss(text));
+        if let Some(lost) = lost_node(text).or_else(own) {
             mark.fields.fill(LOST_NODE_FIELD, lost);
+        }
+        if let Some(peer) = lost_peer(text) {
+            mark.fields.fill(LOST_PEER_FIELD, peer);
         }
         if observation.repeats > 1 {
             mark.fields.fill(REPEATS_FIELD, observation.repeats.to_string());

@@ -29,6 +29,7 @@ mod raising_code;
 mod run_structure;
 mod same_bytes;
 mod stated_causes;
+mod stated_losses;
 mod stated_states;
 mod statements;
 mod survived;

@@ -41,7 +41,7 @@ fn a_network_error_names_the_nodes_that_report_it_and_blames_none_of_them() {
     let case = only(&[("run.log", ucx)]);
     assert_eq!(
         (case.class.as_str(), case.blamed.as_str()),
-        ("ib-rdma-error", "the job")
+        ("ib-rdma-error", "the network of node head")
     );
     assert!(has_reason(&case, "Node head wrote the lines"), "{:?}", case.reasoning);
     let completion = |host: &str, peer: &str| {
@@ -59,7 +59,7 @@ fn a_network_error_names_the_nodes_that_report_it_and_blames_none_of_them() {
     let case = only(&[("run.log", &nccl)]);
     assert_eq!(
         (case.class.as_str(), case.blamed.as_str()),
-        ("ib-rdma-error", "the job")
+        ("ib-rdma-error", "the network between the machines")
     );
     assert!(
         has_reason(&case, "Nodes H100-1, H100-2, H100-5 wrote"),

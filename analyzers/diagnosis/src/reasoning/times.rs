@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::Signal;
-use crate::place_in_log::older_until;
+use crate::place_in_log::{millis_of_boot, older_until};
 
 /// Writes a share with two decimals; the formatter would first test if two are enough.
 pub(super) fn hundredths(text: &mut String, share: f64) {
@@ -18,13 +18,20 @@ pub(super) fn moment(text: &mut String, sign: &Signal, first: &Signal) {
         text.push_str("by its place in the log before ");
         return until.push_to(text);
     }
+    if let Some(millis) = millis_of_boot(sign, first) {
+        return distance(text, millis);
+    }
     if !sign.timed && !first.timed {
         return text.push_str("besides");
     }
     if !sign.timed || !first.timed {
         return text.push_str("at a time that cannot be compared");
     }
-    let millis = sign.at.millis_since(first.at);
+    distance(text, sign.at.millis_since(first.at));
+}
+
+/// Writes a time after the first cause, or before it if it is negative.
+fn distance(text: &mut String, millis: i64) {
     if millis == 0 {
         return text.push_str("at the same moment");
     }

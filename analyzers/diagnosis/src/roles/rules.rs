@@ -15,7 +15,7 @@ use crate::own_exceptions::explains_loss;
 use crate::own_fault::{
     follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
 };
-use crate::place_in_log::older_until;
+use crate::place_in_log::{millis_of_boot, older_until};
 use crate::unordered::{
     ended_of_own_error, ended_of_same_error, is_a_moment_before, is_error_of_another, is_loss_before,
 };
@@ -36,7 +36,9 @@ pub(super) struct RelatedSign<'a, 's> {
 impl RelatedSign<'_, '_> {
     /// Returns true if both times are known and the sign is the earlier one.
     fn is_before(&self) -> bool {
-        self.sign.timed && self.first.timed && self.sign.at < self.first.at
+        let is_timed = self.sign.timed && self.first.timed;
+        is_timed && self.sign.at < self.first.at
+            || millis_of_boot(self.sign, self.first).is_some_and(|millis| millis < 0)
     }
 
     /// Returns true if the sign is a loss that the first cause explains although it was reported before it.

@@ -19,9 +19,18 @@ pub(super) fn read(line: &mut ParsedLine<'_>, clock: &LineClock) {
     } else if line.text.starts_with('{') {
         structured(line, clock);
     } else {
-        // A progress bar without a line end may come before it.
-        line.at = cancellation(line.text, clock);
+        line.at = cancellation(line.text, clock).or_else(|| behind_progress_bar(line.text, clock));
     }
+}
+
+/// Parses the clock of a line that follows a progress bar without a line end: ` 69%|###   | 69/100 [28:51<28:26,
+/// 5.52s/it]2026-11-24 10:00:00,294 WARNING ...`.
+fn behind_progress_bar(text: &str, clock: &LineClock) -> Option<Timestamp> {
+    let (_, bar) = text.split_once("%|")?;
+    let (bar, rest) = bar.split_once(']')?;
+    let is_pace = ["it/s", "s/it", "?it/s"].iter().any(|unit| bar.contains(unit)) && bar.contains('[');
+    is_pace.then_some(())?;
+    moment::any(&mut LineCursor::new(rest.trim_start()), clock)?
 }
 
 /// Parses `*** STEP 771.0 ON n7 CANCELLED AT 2026-11-24T10:00:00 ***` of slurmstepd: the time at which it ended the step.
@@ -45,7 +54,10 @@ fn structured<'a>(line: &mut ParsedLine<'a>, clock: &LineClock) {
     };
     line.at = Some(at);
     line.rank = line.rank.or_else(|| member(text, "rank")?.parse().ok().map(Rank));
-    let host = || member(text, "host").or_else(|| member(text, "hostname"));
+    let host = || {
+        let names = ["host", "hostname", "host_name"];
+        names.iter().find_map(|name| member(text, name))
+    };
     line.host = line.host.or_else(host);
     line.level = line.level.or_else(|| prefix::level_of(member(text, "level")?));
 }

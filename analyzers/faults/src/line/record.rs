@@ -35,7 +35,7 @@ const TIMES: [&str; 6] = ["@timestamp", "asctime", "time", "timestamp", "ts", "c
 /// Members with the global rank.
 const RANKS: [&str; 3] = ["rank", "global_rank", "world_rank"];
 /// Members with the host.
-const HOSTS: [&str; 5] = ["host", "hostname", "host.name", "node", "nodename"];
+const HOSTS: [&str; 6] = ["host", "hostname", "host.name", "host_name", "node", "nodename"];
 /// Last parts of names of members with an error or a traceback.
 const ERRORS: [&str; 8] = [
     "exc_info",

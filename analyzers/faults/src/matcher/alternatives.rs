@@ -35,6 +35,12 @@ pub(super) fn may_list(text: &str) -> bool {
     INTRODUCTION.is_match(text)
 }
 
+/// Returns true for a text that announces a list of possible causes: `Possible causes:`.
+pub fn introduces_causes(text: &str) -> bool {
+    let mut all = INTRODUCTION.captures_iter(text);
+    all.any(|introduction| introduction.name("causes").is_some())
+}
+
 /// Returns true if the match that begins at `from` is a part of a list of possible causes.
 pub(super) fn is_listed(text: &str, from: usize) -> bool {
     let start = text.ceil_char_boundary(from.saturating_sub(REACH));

@@ -1,0 +1,202 @@
+//! Services, file systems and networks that jobs and machines share and that a log reports as failed: no program and no machine of
+//! the job has the fault, so neither is blamed. What the same class reports of a request that is wrong (a name that does not exist, a
+//! key that is refused) remains a fault of the job.
+
+use std::collections::BTreeSet;
+
+use rankguard_faults::classes;
+use rankguard_model::Entity;
+
+use crate::first_rank::reporting_node;
+use crate::{CauseCandidate, FailureScene, Signal};
+
+/// Layer of resources that a machine could not set up for its adapter.
+const MACHINE_LAYER: &str = "platform";
+
+/// Service that is at fault by the report of a client.
+struct SharedService {
+    class: &'static str,
+    /// Lower-case texts, one of which occurs in the report; none if each report of the class is about the service.
+    words: &'static [&'static str],
+    name: &'static str,
+}
+
+/// Answers of servers about themselves: HTTP 429 and 5xx, and the error codes of S3, Google Cloud Storage and Azure for them.
+const SERVER_ERRORS: &[&str] = &[
+    "slowdown",
+    "slow down",
+    "too many requests",
+    "toomanyrequests",
+    "internalerror",
+    "internal server error",
+    "serviceunavailable",
+    "service unavailable",
+    "serverbusy",
+    "bad gateway",
+    "gateway time",
+    "requesttimeout",
+    "429 client error",
+    "500 server error",
+    "502 server error",
+    "503 server error",
+    "504 server error",
+    "reduce your request rate",
+];
+
+/// Services, by class. Classes that are missing here name a request of the job, or their own engine blames the part.
+const SERVICES: [SharedService; 6] = [
+    SharedService {
+        class: classes::CONTROL_PLANE_ERROR,
+        words: &[],
+        name: "the control plane of the cluster",
+    },
+    // EAI_AGAIN, and lookups that the programs of Slurm make for themselves. A name that does not exist may be one of the job.
+    SharedService {
+        class: classes::DNS_FAILURE,
+        words: &[
+            "temporary failure in name resolution",
+            "dns srv lookup failed",
+            "resolve_ctls_from_dns_srv",
+            "gai error: -3 ",
+            "servfail",
+        ],
+        name: "the name service",
+    },
+    SharedService {
+        class: classes::EXTERNAL_SERVICE_UNAVAILABLE,
+        words: SERVER_ERRORS,
+        name: "an external service",
+    },
+    SharedService {
+        class: classes::K8S_IMAGE_PULL,
+        words: SERVER_ERRORS,
+        name: "the image registry",
+    },
+    SharedService {
+        class: classes::OBJECT_STORAGE_ERROR,
+        words: SERVER_ERRORS,
+        name: "the object store",
+    },
+    SharedService {
+        class: classes::PLATFORM_SERVICE_OUTAGE,
+        words: &[],
+        name: "a service of the platform",
+    },
+];
+
+/// Texts of errors of a file system: EIO, EREMOTEIO, EUCLEAN, ESTALE, ENOTCONN. Lower case.
+const FILE_SYSTEM_ERRORS: [&str; 8] = [
+    "input/output error",
+    "remote i/o error",
+    "structure needs cleaning",
+    "stale file handle",
+    "stale nfs file handle",
+    "errno 116",
+    "errno = 116",
+    "transport endpoint is not connected",
+];
+
+/// Blames the shared service, file system or network that reports of clients are about.
+pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    if !scene.is_of_logs() {
+        return;
+    }
+    let is_of_job = |candidate: &CauseCandidate| {
+        let is_unplaced = candidate.blamed == scene.job_entity() && candidate.root_rank.is_none();
+        is_unplaced && candidate.shared.is_none()
+    };
+    for candidate in ranking.iter_mut().filter(|other| is_of_job(other)) {
+        if let Some(name) = shared_part(scene, candidate) {
+            candidate.shared = Some(name);
+            candidate.blamed = Entity::Unknown;
+        }
+    }
+}
+
+fn shared_part(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<String> {
+    let first = &scene.signs[candidate.first];
+    let class = candidate.class.as_str();
+    let texts = [
+        Some(first.text.as_str()),
+        first.field("message"),
+        first.field("reported"),
+    ];
+    let text: String = texts
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("\n")
+        .to_ascii_lowercase();
+    let has_any = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    if class == classes::STORAGE_IO_ERROR && has_any(&FILE_SYSTEM_ERRORS) {
+        let support = candidate.support.iter().map(|index| &*scene.signs[index]);
+        let paths: BTreeSet<&str> = support.filter_map(|sign| quoted_path(&sign.text)).collect();
+        return Some(match paths.first().filter(|_| paths.len() == 1) {
+            Some(path) => format!("the file system of {path}"),
+            None => "a file system that the log does not name".to_owned(),
+        });
+    }
+    if class == classes::IB_RDMA_ERROR && candidate.layer.as_deref() != Some(MACHINE_LAYER) {
+        return Some(network(scene, candidate));
+    }
+    let is_stated =
+        |service: &&SharedService| service.class == class && (service.words.is_empty() || has_any(service.words));
+    SERVICES.iter().find(is_stated).map(|service| service.name.to_owned())
+}
+
+/// Returns the words for the network between the machine that reports an error and the peer that it names, if there is one of
+/// each.
+fn network(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> String {
+    let support = || candidate.support.iter().map(|index| &*scene.signs[index]);
+    let hosts: BTreeSet<&str> = support().filter_map(reporting_node).collect();
+    let peers: BTreeSet<&str> = support().filter_map(completion_peer).collect();
+    let only = |names: &BTreeSet<&str>| {
+        names
+            .first()
+            .filter(|_| names.len() == 1)
+            .map(|name| (*name).to_owned())
+    };
+    match (only(&hosts), only(&peers)) {
+        (Some(host), Some(peer)) => format!("the network between node {host} and peer {peer}"),
+        (None, Some(peer)) if hosts.is_empty() => format!("the network to peer {peer}"),
+        (Some(host), None) if peers.is_empty() => format!("the network of node {host}"),
+        _ => "the network between the machines".to_owned(),
+    }
+}
+
+/// Returns the peer that a message of NCCL about a completion names: `Got completion from peer 10.0.0.7<36315> with status=12`.
+fn completion_peer(sign: &Signal) -> Option<&str> {
+    let (_, rest) = sign.text.split_once("ompletion from peer ")?;
+    let end = rest
+        .find(|c: char| c == '<' || c == '%' || c.is_whitespace())
+        .unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|peer| !peer.is_empty())
+}
+
+/// Returns the absolute path that an error quotes: `OSError: [Errno 116] Stale file handle: '/data/a.pt'`.
+fn quoted_path(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(": '/").or_else(|| text.split_once(": \"/"))?;
+    let end = rest.find(['\'', '"'])?;
+    let start = text.len() - rest.len() - 1;
+    Some(&text[start..start + end + 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_quotes_its_path() {
+        for (text, expect) in [
+            (
+                "OSError: [Errno 116] Stale file handle: '/home/a/last.pt'",
+                Some("/home/a/last.pt"),
+            ),
+            ("OSError: [Errno 5] Input/output error: \"/data/x\"", Some("/data/x")),
+            ("OSError: [Errno 116] Stale file handle: xxx", None),
+            ("OSError: [Errno 116] Stale file handle: '/cut", None),
+        ] {
+            assert_eq!(quoted_path(text), expect, "{text}");
+        }
+    }
+}
