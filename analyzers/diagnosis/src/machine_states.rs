@@ -8,7 +8,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId};
 
 use crate::named_losses::named_pod;
-use crate::{CauseCandidate, FailureScene, LOST_NODE_FIELD, Signal, labelled_node};
+use crate::{CauseCandidate, FailureScene, HOST_FIELD, LOST_NODE_FIELD, Signal, labelled_node};
 
 /// State of a machine.
 struct MachineState {
@@ -43,7 +43,15 @@ const STATES: [MachineState; 11] = [
     // A file system that a kubelet or a container runtime watches is one of its node.
     MachineState {
         class: classes::DISK_FULL,
-        words: &["node was low on resource", "diskpressure", "disk pressure"],
+        words: &[
+            "node was low on resource",
+            "diskpressure",
+            "disk pressure",
+            "error syncing pod",
+            "failed to register layer",
+            // Ray's daemon of a node watches the file system of its session.
+            "file_system_monitor",
+        ],
         is_own: true,
     },
     // A driver that is too old for an image is not in this list: the image may be the one to change.
@@ -125,7 +133,11 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             .first()
             .filter(|_| named.len() == 1)
             .map(|name| NodeId::from(*name));
-        let own = || labelled_node(first, OWN_LAYER).or_else(|| sole_node(scene));
+        let own = || {
+            labelled_node(first, OWN_LAYER)
+                .or_else(|| kubelet_node(first))
+                .or_else(|| sole_node(scene))
+        };
         match named.or_else(|| own().filter(|_| state.is_own)) {
             Some(node) => candidate.blamed = Entity::Node { node },
             None => {
@@ -146,6 +158,12 @@ fn state_of(candidate: &CauseCandidate, first: &Signal) -> Option<&'static Machi
         state.class == candidate.class.as_str() && has_words()
     };
     STATES.iter().find(is_stated)
+}
+
+/// Returns the node of the kubelet that reports an event, which its label names.
+fn kubelet_node(first: &Signal) -> Option<NodeId> {
+    let label = first.field(HOST_FIELD).filter(|_| first.text.contains("kubelet"));
+    label.map(NodeId::from)
 }
 
 /// Returns the only node on which launchers and logs place ranks.

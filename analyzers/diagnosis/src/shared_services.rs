@@ -96,6 +96,9 @@ const FILE_SYSTEM_ERRORS: [&str; 8] = [
     "transport endpoint is not connected",
 ];
 
+/// Texts of a file system without room (ENOSPC). A quota (EDQUOT) is of the user or the job.
+const FULL: [&str; 3] = ["no space left", "errno 28", "enospc"];
+
 /// Blames the shared service, file system or network that reports of clients are about.
 pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     if !scene.is_of_logs() {
@@ -128,7 +131,8 @@ fn shared_part(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<S
         .join("\n")
         .to_ascii_lowercase();
     let has_any = |words: &[&str]| words.iter().any(|words| text.contains(words));
-    if class == classes::STORAGE_IO_ERROR && has_any(&FILE_SYSTEM_ERRORS) {
+    let is_full = class == classes::DISK_FULL && has_any(&FULL) && !text.contains("quota");
+    if is_full || class == classes::STORAGE_IO_ERROR && has_any(&FILE_SYSTEM_ERRORS) {
         let support = candidate.support.iter().map(|index| &*scene.signs[index]);
         let paths: BTreeSet<&str> = support.filter_map(|sign| quoted_path(&sign.text)).collect();
         return Some(match paths.first().filter(|_| paths.len() == 1) {

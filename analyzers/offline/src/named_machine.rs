@@ -197,6 +197,13 @@ fn ended_pod(text: &str) -> Option<&str> {
     (is_end && name.chars().all(is_name)).then_some(name)
 }
 
+/// Returns the node of the kubelet that `kubectl` names as the source of an event: `{kubelet n7}`, `kubelet, n7`.
+pub(crate) fn kubelet_host(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("{kubelet ").or_else(|| text.split_once(" kubelet, "))?;
+    let name = bare(rest.split_whitespace().next()?).trim_end_matches('}');
+    is_node_name(name).then_some(name)
+}
+
 /// Returns the node that a description of `kubectl` is about, which its header names: `Name:    gpu-07`.
 pub(crate) fn described_node(context: &[String]) -> Option<NodeId> {
     let header = context.iter().find_map(|line| line.strip_prefix("Name:   "))?;

@@ -24,7 +24,9 @@ use crate::cause_lists::CauseLists;
 use crate::daemon_ends;
 use crate::dead_actors::DeadActors;
 use crate::last_lines::LastLines;
-use crate::named_machine::{described_node, is_of_machine, lost_node, lost_peer, named_pod, node_in, states_own_loss};
+use crate::named_machine::{
+    described_node, is_of_machine, kubelet_host, lost_node, lost_peer, named_pod, node_in, states_own_loss,
+};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
@@ -551,7 +553,8 @@ impl StreamReader {
 fn marks_with_origin(observation: &LogObservation, entity: &Entity, node: Option<&NodeId>) -> Vec<Classification> {
     let mut marks = observation.marks.clone();
     let is_of_job = matches!(entity, Entity::Job { .. });
-    let host = observation.host.as_deref().filter(|_| is_of_job);
+    let host = observation.host.as_deref().or_else(|| kubelet_host(&observation.text));
+    let host = host.filter(|_| is_of_job);
     let node = node.filter(|_| is_of_job && host.is_none());
     let text = &observation.text;
     for mark in &mut marks {

@@ -158,7 +158,10 @@ fn the_form_of_the_lines_decides_whether_a_machine_wrote_them() {
     assert_eq!((case.class.as_str(), case.blamed.as_str()), ("disk-full", "node n4"));
     // A program that writes the same stamp, and a program of a job below the tag of its unit.
     let apache = "[Mon Oct 16 09:54:43 2017] [error] OSError: [Errno 28] No space left on device\n";
-    assert_eq!(only(&[("train.log", apache)]).blamed, "the job");
+    assert_eq!(
+        only(&[("train.log", apache)]).blamed,
+        "a file system that the log does not name"
+    );
     let unit = "Sep  9 09:39:05 n4 finetune[77]: loading shard 3\nSep  9 09:39:06 n4 finetune[77]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB\n";
     assert_eq!(only(&[("messages", unit)]).class, "cuda-oom");
 }

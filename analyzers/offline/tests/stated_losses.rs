@@ -173,6 +173,14 @@ fn a_corrected_error_of_the_memory_controller_is_a_note_that_names_the_module() 
     assert_eq!(group(&[("messages", CORRECTED)]).cases.len(), 1);
 }
 
+/// kubernetes/kubernetes#32542.
+#[test]
+fn a_full_disk_that_a_kubelet_reports_is_one_of_its_node() {
+    let event = "30m  30m  1  {kubelet gke-n1-pool-5v1s}  Warning FailedSync  Error syncing pod, skipping: failed to \"StartContainer\": \
+                 write /layer: no space left on device\n";
+    check("events.txt", event, "disk-full", "node gke-n1-pool-5v1s");
+}
+
 /// canonical/microk8s#1866.
 #[test]
 fn a_node_that_is_ready_again_did_not_crash() {
@@ -259,6 +267,18 @@ fn services_file_systems_and_networks_are_blamed_for_their_own_errors() {
         "OSError: [Errno 116] Stale file handle: '/home/a/ck/last.pt'\n",
         "storage-io-error",
         "the file system of /home/a/ck/last.pt",
+    );
+    check(
+        "run.log",
+        "OSError: [Errno 28] No space left on device: '/ck/last.pt'\n",
+        "disk-full",
+        "the file system of /ck/last.pt",
+    );
+    check(
+        "run.log",
+        "OSError: [Errno 122] Disk quota exceeded: '/ck/last.pt'\n",
+        "disk-full",
+        "the job",
     );
     let upload = |code: &str, text: &str| {
         format!(
