@@ -104,6 +104,15 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     if !scene.is_of_logs() {
         return;
     }
+    for candidate in ranking.iter_mut() {
+        let is_service = candidate.class.as_str() == classes::SCHEDULER_MISCONFIGURED;
+        if is_service && candidate.blamed == Entity::Unknown && candidate.shared.is_none() {
+            candidate.shared = Some(match reporting_node(&scene.signs[candidate.first]) {
+                Some(node) => format!("the scheduler on node {node}"),
+                None => "the scheduler".to_owned(),
+            });
+        }
+    }
     let is_of_job = |candidate: &CauseCandidate| {
         let is_unplaced = candidate.blamed == scene.job_entity() && candidate.root_rank.is_none();
         is_unplaced && candidate.shared.is_none()

@@ -318,6 +318,14 @@ fn services_file_systems_and_networks_are_blamed_for_their_own_errors() {
     let lookup = "squeue: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\nsqueue: error: fetch_config: DNS SRV \
                   lookup failed\n";
     check("run.log", lookup, "dns-failure", "the name service");
+    // Azure/cyclecloud-slurm, with the host in the prefix of the system log.
+    let daemon = "Aug  9 22:11:24 n7 slurmd[3136]: slurmd: fatal: Unable to determine this slurmd's NodeName\n";
+    check(
+        "messages",
+        daemon,
+        "scheduler-misconfigured",
+        "the scheduler on node n7",
+    );
     let name = "socket.gaierror: [Errno -2] Name or service not known\n";
     assert_eq!(only("run.log", name).blamed, "the job");
 }
