@@ -230,7 +230,10 @@ async fn call_operator_service(channel: Channel) -> Vec<(&'static str, Option<St
         ("ListCases", client.list_cases(v1::Empty {}).await.err()),
         ("GetCase", client.get_case(v1::CaseNumber { id: 1 }).await.err()),
         ("CordonNode", client.cordon_node(cordon()).await.err()),
-        ("UncordonNode", client.uncordon_node(node()).await.err()),
+        (
+            "UncordonNode",
+            client.uncordon_node(v1::UncordonRequest::default()).await.err(),
+        ),
         ("DrainNode", client.drain_node(cordon()).await.err()),
         ("ForgetNode", client.forget_node(node()).await.err()),
         ("NoteCase", client.note_case(v1::CaseNoteRequest::default()).await.err()),

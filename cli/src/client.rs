@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rankguard_identity::{DialError, ExpectedPeer, PeerTransport};
-use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, StatusView};
+use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, NodeView, StatusView};
 use rankguard_proto::v1;
+use rankguard_proto::v1::node_query_client::NodeQueryClient;
 use rankguard_proto::v1::operator_client::OperatorClient;
 use serde::de::DeserializeOwned;
 use tonic::transport::{Channel, Endpoint};
@@ -91,7 +92,7 @@ impl ControllerClient {
     }
 
     /// Replaces the deadline for answers.
-    fn within(self, limit: Duration) -> Self {
+    pub(crate) fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
@@ -110,6 +111,14 @@ impl ControllerClient {
         let mut operator = self.operator()?;
         let answer = self.wait(operator.get_status(v1::Empty {})).await;
         self.document(answer)
+    }
+
+    /// Fetches the view of one node; an agent's certificate suffices for its own node.
+    pub(crate) async fn node(&self, node: &NodeId) -> Result<NodeView, ClientError> {
+        let request = v1::NodeRequest { node: node.to_string() };
+        let mut query = NodeQueryClient::new(self.channel()?);
+        let answer = self.answer(self.wait(query.get_node(request)).await)?;
+        self.parse(&answer.json)
     }
 
     /// Fetches all cases, oldest first.
@@ -161,8 +170,16 @@ impl ControllerClient {
 
     /// Uncordons a node: work may be placed on it again.
     pub(crate) async fn uncordon(&self, node: &NodeId) -> Result<(), ClientError> {
+        self.uncordon_only(node, Vec::new()).await
+    }
+
+    /// Uncordons a node if its cordon has exactly these reasons; none stand for any.
+    pub(crate) async fn uncordon_only(&self, node: &NodeId, only_reasons: Vec<String>) -> Result<(), ClientError> {
         let mut operator = self.operator()?;
-        let request = v1::NodeName { node: node.to_string() };
+        let request = v1::UncordonRequest {
+            node: node.to_string(),
+            only_reasons,
+        };
         let answer = self.wait(operator.uncordon_node(request)).await;
         self.answer(answer).map(drop)
     }
@@ -207,24 +224,28 @@ impl ControllerClient {
     }
 
     fn operator(&self) -> Result<OperatorClient<Channel>, ClientError> {
-        let channel = match self.channel.get() {
-            Some(channel) => channel.clone(),
-            None => {
-                let endpoint = endpoint(&self.address)?.timeout(self.limit);
-                let connector = self.network.connector(ExpectedPeer::Controller, CONNECT_LIMIT);
-                let connect = || endpoint.connect_with_connector_lazy(connector);
-                self.channel.get_or_init(connect).clone()
-            }
-        };
         let limit = rankguard_proto::MESSAGE_BYTES_MAX;
-        Ok(OperatorClient::new(channel)
+        Ok(OperatorClient::new(self.channel()?)
             .max_decoding_message_size(limit)
             .max_encoding_message_size(limit))
     }
 
+    fn channel(&self) -> Result<Channel, ClientError> {
+        if let Some(channel) = self.channel.get() {
+            return Ok(channel.clone());
+        }
+        let endpoint = endpoint(&self.address)?.timeout(self.limit);
+        let connector = self.network.connector(ExpectedPeer::Controller, CONNECT_LIMIT);
+        let connect = || endpoint.connect_with_connector_lazy(connector);
+        Ok(self.channel.get_or_init(connect).clone())
+    }
+
     fn document<T: DeserializeOwned>(&self, answer: Result<Response<v1::Document>, Status>) -> Result<T, ClientError> {
-        let text = self.answer(answer)?.json;
-        serde_json::from_str(&text).map_err(|source| ClientError::Answer {
+        self.parse(&self.answer(answer)?.json)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, ClientError> {
+        serde_json::from_str(text).map_err(|source| ClientError::Answer {
             address: self.address.clone(),
             source,
         })

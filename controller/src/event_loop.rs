@@ -599,6 +599,7 @@ impl EventLoop {
                 Some(refusal) => Err(refusal),
             })),
             OperatorQuery::Case(id, reply) => drop(reply.send(self.state.cases().get(&id).cloned())),
+            OperatorQuery::Node(node, reply) => drop(reply.send(self.state.node_view(&node))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use rankguard_core::Policy;
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
-    Case, CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, StatusView, StoreClaim,
+    Case, CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeView, StatusView, StoreClaim,
 };
 use tokio::sync::oneshot;
 
@@ -67,6 +67,8 @@ pub(crate) enum OperatorCommand {
     },
     Uncordon {
         node: NodeId,
+        /// If not empty, the cordon is lifted only if it has exactly these reasons.
+        only_reasons: Vec<String>,
     },
     Drain {
         node: NodeId,
@@ -103,6 +105,7 @@ pub(crate) enum OperatorQuery {
     Status(oneshot::Sender<StatusView>),
     Cases(oneshot::Sender<Vec<Case>>),
     Case(CaseId, oneshot::Sender<Option<Case>>),
+    Node(NodeId, oneshot::Sender<Option<NodeView>>),
     /// Nodes that members of torchrun runs may not use.
     Conditions(oneshot::Sender<NodeConditions>),
     /// Checks that a submission may use its name; returns the newest known generation of that name.

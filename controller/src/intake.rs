@@ -272,7 +272,19 @@ impl BatchBuilder<'_> {
                 }
                 Ok(Event::CaseNoted { case, note })
             }
-            OperatorCommand::Uncordon { node } => known_node(&node).map(|()| Event::NodeUncordoned { node }),
+            OperatorCommand::Uncordon { node, only_reasons } => {
+                known_node(&node)?;
+                let cordon = self.state.fleet().get(&node).and_then(|node| node.cordon.as_ref());
+                let has_them =
+                    cordon.is_some_and(|cordon| cordon.reasons().eq(only_reasons.iter().map(String::as_str)));
+                if !only_reasons.is_empty() && !has_them {
+                    return Err(CommandRefusal::Invalid(vec![match cordon {
+                        Some(cordon) => format!("the cordon of node {node} has other reasons now: {}", cordon.reason),
+                        None => format!("node {node} is not cordoned"),
+                    }]));
+                }
+                Ok(Event::NodeUncordoned { node })
+            }
         }
     }
 }

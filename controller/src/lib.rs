@@ -66,6 +66,7 @@ mod lighthouse_service;
 mod lighthouse_task;
 mod liveness;
 mod name_conflicts;
+mod node_query;
 mod notifications;
 mod operator;
 mod quorum_ids;

@@ -211,9 +211,10 @@ impl v1::operator_server::Operator for OperatorService {
         Ok(Response::new(v1::Empty {}))
     }
 
-    async fn uncordon_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
-        let node = NodeId::from(request.into_inner().node);
-        self.command(OperatorCommand::Uncordon { node }).await?;
+    async fn uncordon_node(&self, request: Request<v1::UncordonRequest>) -> Result<Response<v1::Empty>, Status> {
+        let v1::UncordonRequest { node, only_reasons } = request.into_inner();
+        let node = NodeId::from(node);
+        self.command(OperatorCommand::Uncordon { node, only_reasons }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 }

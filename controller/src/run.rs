@@ -11,6 +11,7 @@ use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, Ro
 use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
+use rankguard_proto::v1::node_query_server::NodeQueryServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
 use rankguard_proto::v1::rendezvous_server::RendezvousServer;
 use tokio::net::TcpListener;
@@ -35,6 +36,7 @@ use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
 use crate::input::{INPUTS_MAX, LoopInput};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal};
 use crate::liveness::NodeLiveness;
+use crate::node_query::{NODE_QUERY_ROLES, NodeQueryService};
 use crate::notifications::Notifications;
 use crate::operator::OperatorService;
 use crate::rendezvous_service::{RendezvousService, TORCHRUN_MESSAGE_BYTES_MAX};
@@ -131,6 +133,7 @@ pub async fn run(
     let services = ControllerServices {
         control,
         operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),
+        nodes: NodeQueryService::new(inputs.clone(), network.refusals().clone()),
         rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
     };
     let (drain, mut server) = serve(listener, &network, services, &health)?;
@@ -284,6 +287,7 @@ async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), Contro
 struct ControllerServices {
     control: AgentService,
     operator: OperatorService,
+    nodes: NodeQueryService,
     rendezvous: RendezvousService,
 }
 
@@ -303,6 +307,8 @@ fn serve(
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let operators = &[PeerRole::Operator, PeerRole::Controller];
     let operator = InterceptedService::new(operator, gate("run operator commands", operators));
+    let nodes = NodeQueryServer::new(services.nodes);
+    let nodes = InterceptedService::new(nodes, gate("ask about a node", NODE_QUERY_ROLES));
     let rendezvous = RendezvousServer::new(services.rendezvous)
         .max_decoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX);
@@ -321,6 +327,7 @@ fn serve(
     let server = server
         .add_service(control)
         .add_service(operator)
+        .add_service(nodes)
         .add_service(rendezvous)
         .add_service(health)
         .add_service(reflection)

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use rankguard_controller::Settings;
 use rankguard_identity::{PeerRole, PeerTransport};
+use rankguard_model::NodeView;
 use rankguard_proto::v1;
+use rankguard_proto::v1::node_query_client::NodeQueryClient;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,7 +21,7 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 use tonic_reflection::pb::v1alpha;
 use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient as AlphaClient;
 
-use crate::common::{DEADLINE, Running, Site, connect, settings};
+use crate::common::{Agent, DEADLINE, Running, Site, connect, settings};
 
 /// Watch of the health of the whole controller.
 pub(crate) struct HealthWatch(Streaming<HealthCheckResponse>);
@@ -99,6 +101,7 @@ async fn each_service_has_a_health_and_a_watch_ends_with_the_controller() {
     for service in [
         "",
         "rankguard.v1.Control",
+        "rankguard.v1.NodeQuery",
         "rankguard.v1.Operator",
         "rankguard.v1.Rendezvous",
     ] {
@@ -166,6 +169,7 @@ async fn a_client_without_our_files_learns_the_services_and_their_types() {
         [
             "grpc.health.v1.Health",
             "rankguard.v1.Control",
+            "rankguard.v1.NodeQuery",
             "rankguard.v1.Operator",
             "rankguard.v1.Rendezvous",
         ]
@@ -232,7 +236,7 @@ async fn every_role_may_ask_for_the_health_and_only_operators_for_the_types() {
         let state = check(network, controller.address, "").await;
         assert_eq!(state.expect("every role"), ServingStatus::Serving);
         match services(network, controller.address).await {
-            Ok(listed) => assert!(may_reflect && listed.len() == 4, "{listed:?}"),
+            Ok(listed) => assert!(may_reflect && listed.len() == 5, "{listed:?}"),
             Err(refused) => {
                 assert!(!may_reflect, "{refused}");
                 assert_eq!(refused.code(), Code::PermissionDenied);
@@ -252,5 +256,59 @@ async fn every_role_may_ask_for_the_health_and_only_operators_for_the_types() {
         .get_status(v1::Empty {})
         .await
         .expect("an answer");
+    controller.stop().await;
+}
+
+/// Asks about a node; the answer, or the code of the refusal.
+async fn node_view(network: &PeerTransport, address: SocketAddr, node: &str) -> Result<NodeView, Code> {
+    let channel = connect(network, address).await.expect("it listens");
+    let request = v1::NodeRequest { node: node.to_owned() };
+    let answer = NodeQueryClient::new(channel).get_node(request).await;
+    let reply = answer.map_err(|refused| refused.code())?.into_inner();
+    Ok(serde_json::from_str(&reply.json).expect("a view of a node"))
+}
+
+#[tokio::test]
+async fn rg_13_an_agent_asks_about_its_own_node_only() {
+    let site = Site::new();
+    let settings = Settings {
+        network: site.network(PeerRole::Controller, ""),
+        ..settings(&site.state())
+    };
+    let operator = site.network(PeerRole::Operator, "ann");
+    let controller = Running::start_for(settings, operator.clone()).await;
+    let agent = site.network(PeerRole::Agent, "n1");
+    let launcher = site.network(PeerRole::Launcher, "ann");
+    for (network, node, wanted) in [
+        // No agent has joined.
+        (&agent, "n1", Code::NotFound),
+        (&agent, "n2", Code::PermissionDenied),
+        (&operator, "n2", Code::NotFound),
+        (&launcher, "n1", Code::PermissionDenied),
+    ] {
+        let answer = node_view(network, controller.address, node).await;
+        assert_eq!(answer.expect_err("refused"), wanted, "{node}");
+    }
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn the_view_of_a_node_has_its_cordon() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let _agent = Agent::join(controller.address, "n1").await;
+    let cordon = v1::CordonRequest {
+        node: "n1".to_owned(),
+        reason: "fan".to_owned(),
+    };
+    controller
+        .operator()
+        .await
+        .cordon_node(cordon)
+        .await
+        .expect("a known node");
+    let view = node_view(&PeerTransport::loopback(), controller.address, "n1").await;
+    let view = view.expect("a known node");
+    assert_eq!(view.cordon.expect("a cordon").reasons, ["fan"]);
     controller.stop().await;
 }

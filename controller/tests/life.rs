@@ -27,6 +27,13 @@ fn state_of(status: &rankguard_model::StatusView, job: &JobId) -> JobState {
         .state
 }
 
+fn uncordon(node: &str, only_reasons: &[&str]) -> v1::UncordonRequest {
+    v1::UncordonRequest {
+        node: node.to_owned(),
+        only_reasons: only_reasons.iter().map(|reason| (*reason).to_owned()).collect(),
+    }
+}
+
 /// Passes a job from its fence to its launch.
 async fn launch(agent: &mut Agent, job: &JobId) -> LaunchOrder {
     let generation = match agent.order().await {
@@ -466,14 +473,13 @@ async fn operators_are_told_what_is_wrong() {
     );
 
     let name = |job: &str| v1::JobName { job: job.to_owned() };
-    let node = |node: &str| v1::NodeName { node: node.to_owned() };
     assert_eq!(
         operator.cancel_job(name("nobody")).await.expect_err("unknown").code(),
         Code::NotFound
     );
     assert_eq!(
         operator
-            .uncordon_node(node("nobody"))
+            .uncordon_node(uncordon("nobody", &[]))
             .await
             .expect_err("unknown")
             .code(),
@@ -496,6 +502,42 @@ async fn operators_are_told_what_is_wrong() {
 
     operator.cancel_job(name("large")).await.expect("it waits");
     assert_eq!(state_of(&controller.status().await, &large.id), JobState::Stopped);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn an_uncordon_for_some_reasons_lifts_no_cordon_with_others() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let _agent = Agent::join(controller.address, "n1").await;
+    let mut operator = controller.operator().await;
+    let cordon = |reason: &str| v1::CordonRequest {
+        node: "n1".to_owned(),
+        reason: reason.to_owned(),
+    };
+    let mirrored = "slurm drain: fan (set by ada)";
+    let refused = operator.uncordon_node(uncordon("n1", &[mirrored])).await;
+    let refused = refused.expect_err("the node has no cordon");
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::InvalidArgument, "node n1 is not cordoned")
+    );
+
+    operator.cordon_node(cordon(mirrored)).await.expect("a known node");
+    operator.cordon_node(cordon("ticket 4711")).await.expect("a known node");
+    let refused = operator.uncordon_node(uncordon("n1", &[mirrored])).await;
+    let refused = refused.expect_err("the cordon has another reason, too");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let cordon = controller.status().await.nodes.remove(0).cordon.expect("a cordon");
+    assert_eq!(
+        (cordon.reasons, cordon.case),
+        (vec!["ticket 4711".to_owned(), mirrored.to_owned()], None)
+    );
+
+    let both = uncordon("n1", &["ticket 4711", mirrored]);
+    operator.uncordon_node(both).await.expect("these are its reasons");
+    let view = controller.status().await.nodes.remove(0);
+    assert_eq!((view.state, view.cordon), (NodeState::Healthy, None));
     controller.stop().await;
 }
 
@@ -526,7 +568,7 @@ async fn a_cordon_by_an_operator_lasts_over_a_restart() {
     controller
         .operator()
         .await
-        .uncordon_node(v1::NodeName { node })
+        .uncordon_node(uncordon("n1", &[]))
         .await
         .expect("a known node");
     assert_eq!(controller.status().await.nodes[0].state, NodeState::Healthy);

@@ -267,7 +267,10 @@ async fn a_cordoned_node_leaves_its_round_and_returns_as_a_spare() {
     };
     controller.status_until(is_spare).await;
     operator
-        .uncordon_node(v1::NodeName { node: "n1".to_owned() })
+        .uncordon_node(v1::UncordonRequest {
+            node: "n1".to_owned(),
+            only_reasons: Vec::new(),
+        })
         .await
         .expect("a known node");
     second

@@ -64,6 +64,7 @@ pub use smol_str::SmolStr;
 pub use standby::{StandbyCommand, StandbyPolicy, StandbyTarget};
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
-    CheckpointView, JobState, JobView, JournalGap, NodeState, NodeView, ProgressPoint, ReceiverView, StateSpan,
-    StatusView, StragglerView, TorchrunMemberState, TorchrunMemberView, TorchrunState, TorchrunView, UnconfirmedNode,
+    CheckpointView, CordonView, JobState, JobView, JournalGap, NodeState, NodeView, ProgressPoint, ReceiverView,
+    StateSpan, StatusView, StragglerView, TorchrunMemberState, TorchrunMemberView, TorchrunState, TorchrunView,
+    UnconfirmedNode,
 };

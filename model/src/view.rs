@@ -103,6 +103,18 @@ pub enum NodeState {
     Fencing,
 }
 
+/// View of a cordon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CordonView {
+    /// Time of the cordon.
+    pub since: Timestamp,
+    /// Reasons, newest first.
+    pub reasons: Vec<String>,
+    /// Case that opened the cordon; absent for a cordon by an operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<CaseId>,
+}
+
 /// View of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {
@@ -112,6 +124,9 @@ pub struct NodeView {
     pub state: NodeState,
     /// Reason for a state other than healthy, or the fault of a node that is in use.
     pub reason: Option<String>,
+    /// Cordon of the node; absent without one. A lost node retains its cordon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<CordonView>,
     /// Case that blames the node although it is in use: the cordon limit permitted no cordon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faulty_in_use: Option<CaseId>,

@@ -69,6 +69,7 @@ fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
         node: NodeId::from(name),
         state,
         reason: reason.map(str::to_owned),
+        cordon: None,
         faulty_in_use: None,
         slots: 2,
         job,

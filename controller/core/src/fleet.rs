@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use rankguard_diagnosis::DraftId;
-use rankguard_model::{CaseId, ClassId, Generation, JobId, NodeId, NodeInfo, NodeState, RunningRank, Timestamp};
+use rankguard_model::{
+    CaseId, ClassId, CordonView, Generation, JobId, NodeId, NodeInfo, NodeState, RunningRank, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::fence::FenceRequest;
@@ -121,6 +123,22 @@ pub struct Cordon {
     /// True if the job of the node moves away after its next checkpoint.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drains: bool,
+}
+
+impl Cordon {
+    /// Returns the view of this cordon.
+    pub(crate) fn view(&self) -> CordonView {
+        CordonView {
+            since: self.since,
+            reasons: self.reasons().map(str::to_owned).collect(),
+            case: self.case,
+        }
+    }
+
+    /// Returns the reasons one by one, newest first.
+    pub fn reasons(&self) -> impl Iterator<Item = &str> {
+        self.reason.split(CORDON_REASON_END)
+    }
 }
 
 /// Fault of a node that stays in use because of the cordon limit (RG-6).

@@ -12,7 +12,7 @@ use rankguard_model::{
 };
 
 use crate::decision::{ForeignEnd, RefusedEvidence};
-use crate::fleet::UncordonedFault;
+use crate::fleet::{Cordon, UncordonedFault};
 use crate::step_times::SlowRank;
 use crate::{DecisionState, Fleet, Job, JobPhase, Node, Plan};
 
@@ -135,6 +135,7 @@ impl DecisionState {
             node: name.clone(),
             state: node.state(),
             reason: node_reason(node, job.is_some()),
+            cordon: node.cordon.as_ref().map(Cordon::view),
             faulty_in_use: fault_in_use(node).map(|fault| fault.case),
             slots: node.info.slots,
             job: job.cloned(),

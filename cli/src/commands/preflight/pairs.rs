@@ -156,6 +156,7 @@ mod tests {
             node: NodeId::from(name),
             state,
             reason: None,
+            cordon: None,
             faulty_in_use: None,
             slots: 1,
             job: job.map(JobId::from),
