@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 40] = [
+pub(crate) const RANKS: [(&str, u32); 41] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
@@ -17,6 +17,7 @@ pub(crate) const RANKS: [(&str, u32); 40] = [
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-identity", 1),
+    ("rankguard-slurm", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),
     ("rankguard-web-client", 1),

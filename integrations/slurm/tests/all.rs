@@ -1,0 +1,4 @@
+//! Tests of the comparison, and of the readers on output of a real Slurm.
+
+mod agreement;
+mod parsers;
