@@ -33,6 +33,7 @@ mod rights;
 mod rollback;
 mod runs;
 mod second_reader;
+mod slurm;
 mod standby;
 mod summary;
 mod walk;

@@ -30,6 +30,7 @@ pub(crate) mod rendezvous;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod shell;
+pub(crate) mod slurm;
 pub(crate) mod stack_calls;
 pub(crate) mod status;
 pub(crate) mod supervise_ranks;

@@ -27,6 +27,7 @@ use crate::commands::rendezvous::RendezvousArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
+use crate::commands::slurm::SlurmArgs;
 use crate::commands::stack_calls::StackCallsArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::taxonomy::TaxonomyArgs;
@@ -105,6 +106,8 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Test the receivers of notifications
     Notify(NotifyArgs),
+    /// Work beside Slurm: keep node states equal, gate the start of jobs, exclude nodes
+    Slurm(SlurmArgs),
     /// Write shell completions or manual pages
     Shell(ShellArgs),
     /// Connect a torchrun process to the controller; started by torchrun
@@ -198,6 +201,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Identity(args) => commands::identity::run(&args),
         Command::Config(args) => commands::config::run(&args, common),
         Command::Notify(args) => commands::notify::run(&args, common),
+        Command::Slurm(args) => commands::slurm::run(args, common),
         Command::Shell(args) => commands::shell::run(&args, Cli::command()),
         Command::Rendezvous(args) => commands::rendezvous::run(&args, common),
         Command::GpuCalls(args) => commands::gpu_calls::run(&args),

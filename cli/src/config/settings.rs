@@ -149,6 +149,11 @@ impl ResolvedConfig {
         self.text("client.controller")
     }
 
+    /// Returns the address of the controller for the agent of this node.
+    pub(crate) fn agent_controller(&self) -> String {
+        self.text("agent.controller")
+    }
+
     /// Returns the name of this node.
     pub(crate) fn node_name(&self) -> String {
         self.text("agent.node")

@@ -63,6 +63,14 @@ const GROUPS: &[CommandGroup] = &[
         ],
     },
     CommandGroup {
+        title: "Work beside Slurm",
+        examples: &[
+            "rankguard slurm sync --max-drained 10%",
+            "rankguard slurm prolog",
+            "rankguard slurm exclude",
+        ],
+    },
+    CommandGroup {
         title: "Find out what failed",
         examples: &[
             "rankguard cases --open",
