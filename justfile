@@ -35,6 +35,7 @@ test-all: test
     tests/smtp.sh target/release/rankguard
     cargo build --release -p rankguard-history
     tests/deb.sh target/release
+    tests/slurm.sh
     tests/schemathesis.sh target/release/rankguard
     checkpoint/tiers/tests/object_stores.sh
     tests/console.sh target/release/rankguard

@@ -47,7 +47,7 @@ fn the_sample_of_a_configuration_has_no_mistake() {
 #[test]
 fn units_start_commands_that_there_are() {
     let units = units();
-    assert_eq!(units.len(), 2, "controller and agent");
+    assert_eq!(units.len(), 3, "controller, agent and the comparison with Slurm");
     for (path, unit) in &units {
         let words = words(unit);
         // Help is printed before a configuration is read, but not before words are understood.

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::cluster::text_of;
 use crate::support::guard::guarded;
@@ -253,14 +253,31 @@ struct BothSides {
 }
 
 impl BothSides {
+    /// Starts both sides with the nodes n1 and n2; n1 reads this file as its kernel log.
+    fn start(root: PathBuf, kernel: &Path) -> Self {
+        let settings = "[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n";
+        let mut cluster = nodes::Cluster::start_kernel_log(settings, kernel);
+        let agent = nodes::Cluster::agent(cluster.dir.path(), &cluster.address, "n2");
+        cluster.agents.push(agent);
+        cluster.joined(2);
+        Self {
+            slurm: SlurmCluster::start(root),
+            rankguard: cluster,
+        }
+    }
+
     fn node(&self, action: &str, node: &str, more: &[&str]) {
         let words = ["node", action, node, "--controller", &self.rankguard.address];
         rankguard(&[&words[..], more].concat()).expect(0);
     }
 
     fn start_sync(&self, log: &str) -> Daemon {
+        self.start_sync_every("1", log)
+    }
+
+    fn start_sync_every(&self, seconds: &str, log: &str) -> Daemon {
         let scontrol = self.slurm.path("scontrol");
-        let words = ["slurm", "sync", "--interval", "1", "--scontrol", text_of(&scontrol)];
+        let words = ["slurm", "sync", "--interval", seconds, "--scontrol", text_of(&scontrol)];
         let words = [&words[..], &["--controller", &self.rankguard.address]].concat();
         Daemon::start(&words, &self.rankguard.dir.path().join(log))
     }
@@ -275,6 +292,12 @@ impl BothSides {
         let node = nodes.find(|view| view["node"] == *node).expect("a known node");
         let reasons = node["cordon"]["reasons"].as_array().into_iter().flatten();
         reasons.filter_map(|reason| Some(reason.as_str()?.to_owned())).collect()
+    }
+
+    fn await_cordon(&self, node: &str, wanted: bool) {
+        until(&format!("a cordon of {node}: {wanted}"), LIMIT, || {
+            (self.reasons(node).is_empty() != wanted).then_some(())
+        });
     }
 
     /// Awaits the reasons of the cordon of a node; none: it has no cordon.
@@ -292,15 +315,7 @@ fn both_sides_agree_and_no_drain_of_a_person_is_lifted() {
         return;
     };
     let kernel = tempfile::NamedTempFile::new().expect("a file");
-    let settings = "[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n";
-    let mut cluster = nodes::Cluster::start_kernel_log(settings, kernel.path());
-    let agent = nodes::Cluster::agent(cluster.dir.path(), &cluster.address, "n2");
-    cluster.agents.push(agent);
-    cluster.joined(2);
-    let mut sides = BothSides {
-        slurm: SlurmCluster::start(PathBuf::from(root)),
-        rankguard: cluster,
-    };
+    let mut sides = BothSides::start(PathBuf::from(root), kernel.path());
     let sync = sides.start_sync("sync.log");
     reasons_of_each_side(&sides, kernel.path());
     restarts_and_the_limit(&mut sides, sync);
@@ -449,4 +464,60 @@ fn prolog_of_an_unfit_node(sides: &mut BothSides) {
     let ran = rankguard(&gate).expect(0);
     assert!(ran.stderr.contains("is unknown, and the job starts"), "{}", ran.stderr);
     rankguard(&[&gate[..], &["--when-unknown", "fail"]].concat()).expect(2);
+}
+
+/// Prints the delays of both directions at the default interval: `tests/slurm.sh FOLDER --ignored`.
+#[test]
+#[ignore = "a measurement"]
+fn measure_delays() {
+    let Some(root) = std::env::var_os("RANKGUARD_TEST_SLURM") else {
+        eprintln!("SKIPPED: RANKGUARD_TEST_SLURM is not set (tests/slurm.sh sets it)");
+        return;
+    };
+    let kernel = tempfile::NamedTempFile::new().expect("a file");
+    let sides = BothSides::start(PathBuf::from(root), kernel.path());
+    let _sync = sides.start_sync_every("2", "sync.log");
+    let mut delays: [Vec<Duration>; 4] = Default::default();
+    for round in 0..15_u64 {
+        // The rounds begin at different times of the interval.
+        std::thread::sleep(Duration::from_millis(130 * round % 2_000));
+        let times: [&dyn Fn(); 4] = [
+            &|| {
+                sides.node("cordon", "n1", &["--reason", "ticket"]);
+                sides.slurm.await_drain("n1", "rankguard: ticket (auto-resume)");
+            },
+            &|| {
+                sides.node("uncordon", "n1", &[]);
+                sides.slurm.await_open("n1");
+            },
+            &|| {
+                sides.slurm.update("n2", &["state=drain", "reason=fan"]);
+                sides.await_cordon("n2", true);
+            },
+            &|| {
+                sides.slurm.update("n2", &["state=resume"]);
+                sides.await_cordon("n2", false);
+            },
+        ];
+        for (change, all) in times.iter().zip(&mut delays) {
+            let started = Instant::now();
+            change();
+            all.push(started.elapsed());
+        }
+    }
+    let names = [
+        "cordon -> drain",
+        "uncordon -> resume",
+        "drain -> cordon",
+        "resume -> uncordon",
+    ];
+    for (name, mut all) in names.iter().zip(delays) {
+        all.sort();
+        eprintln!(
+            "{name}: {} changes, median {:.2?}, longest {:.2?}",
+            all.len(),
+            all[all.len() / 2],
+            all[all.len() - 1]
+        );
+    }
 }

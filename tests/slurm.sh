@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Node states beside a real Slurm, on free ports of this machine: slurm.sh [FOLDER]
-# FOLDER, outside the checkout, takes Debian's packages, unpacked, once: some 20 MB. Nothing is installed.
+# Node states beside a real Slurm, on free ports of this machine: slurm.sh [FOLDER [--ignored]]
+# FOLDER, outside the checkout, takes Debian's packages, unpacked, once: some 20 MB. Nothing is installed. --ignored measures delays.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/rankguard-slurm}
@@ -32,4 +32,4 @@ LD_LIBRARY_PATH=$libraries:$libraries/slurm-wlm "$root/usr/sbin/slurmctld-wlm" -
     skip "slurmctld of Debian 12 does not run here, so nothing is tested beside a real Slurm"
 cd "$here/.."
 # With the whole workspace, so that Cargo reuses what `cargo test --workspace` has built.
-RANKGUARD_TEST_SLURM=$root exec cargo test --workspace --locked --test processes slurm:: -- --nocapture
+RANKGUARD_TEST_SLURM=$root exec cargo test --workspace --locked --test processes slurm:: -- --nocapture "${@:2}"

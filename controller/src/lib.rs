@@ -32,7 +32,7 @@
 //! | 6 | `run` | life of a controller: opens the journal, listens, runs, ends |
 //! | 5 | `event_loop` | select, journal, apply |
 //! | 4 | `http_api`, `replay`, `torchft` | start of the HTTP API; replay-only mode; start of the lighthouse |
-//! | 3 | `grpc_reflection`, `intake`, `lighthouse_service`, `operator`, `rendezvous_service`, `settings` | server reflection; inputs to events; torchft's managers; operator service; torchrun processes; settings |
+//! | 3 | `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `operator`, `rendezvous_service`, `settings` | server reflection; inputs to events; torchft's managers; queries about one node; operator service; torchrun processes; settings |
 //! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; rounds of torchrun; sessions; submissions |
 //! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports, quorums |
 //! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `quorum_ids`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
