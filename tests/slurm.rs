@@ -317,7 +317,10 @@ fn both_sides_agree_and_no_drain_of_a_person_is_lifted() {
     let kernel = tempfile::NamedTempFile::new().expect("a file");
     let mut sides = BothSides::start(PathBuf::from(root), kernel.path());
     let sync = sides.start_sync("sync.log");
+    // Two at a time do no harm.
+    let other = sides.start_sync("other.log");
     reasons_of_each_side(&sides, kernel.path());
+    drop(other);
     restarts_and_the_limit(&mut sides, sync);
     prolog_of_an_unfit_node(&mut sides);
 }
@@ -464,6 +467,12 @@ fn prolog_of_an_unfit_node(sides: &mut BothSides) {
     let ran = rankguard(&gate).expect(0);
     assert!(ran.stderr.contains("is unknown, and the job starts"), "{}", ran.stderr);
     rankguard(&[&gate[..], &["--when-unknown", "fail"]].concat()).expect(2);
+    until("the report about the controller", LIMIT, || {
+        sides
+            .log("third.log")
+            .contains("the controller does not answer")
+            .then_some(())
+    });
 }
 
 /// Prints the delays of both directions at the default interval: `tests/slurm.sh FOLDER --ignored`.

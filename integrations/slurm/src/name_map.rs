@@ -16,7 +16,7 @@ pub enum NameMapError {
     Twice {
         /// Number of the line, from 1.
         line: usize,
-        /// Name.
+        /// Name that stands twice.
         name: String,
     },
 }

@@ -29,7 +29,7 @@ impl ControllerNode {
     }
 }
 
-/// One node as both sides describe it.
+/// Node as both sides describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePair {
     /// Name in Slurm.

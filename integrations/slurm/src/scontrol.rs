@@ -23,19 +23,19 @@ pub enum ScontrolError {
     Start {
         /// Path or name of the program.
         program: String,
-        /// Cause.
+        /// Cause of the failure.
         source: std::io::Error,
     },
-    /// It did not end in time.
+    /// The program did not end in time.
     #[error("scontrol did not answer within {} s", .limit.as_secs())]
     Silent {
-        /// Time limit.
+        /// Time limit of the call.
         limit: Duration,
     },
-    /// It ended with an error.
+    /// The program ended with an error.
     #[error("scontrol failed: {text}")]
     Failed {
-        /// Its text, one line.
+        /// Text of the error, one line.
         text: String,
     },
     /// The answer is larger than any cluster.
@@ -44,13 +44,13 @@ pub enum ScontrolError {
     /// The name of a node stands for several nodes, or for none.
     #[error("{name:?} is not the name of one node")]
     Name {
-        /// Name.
+        /// Name that was given.
         name: String,
     },
     /// Slurm does not know the node.
     #[error("Slurm does not list node {name}")]
     Unknown {
-        /// Name.
+        /// Name that was given.
         name: String,
     },
 }
@@ -90,7 +90,7 @@ impl Scontrol {
             .ok_or_else(|| ScontrolError::Unknown { name: name.to_owned() })
     }
 
-    /// Drains a node.
+    /// Drains a node with a reason.
     ///
     /// # Errors
     /// The program fails or does not answer in time.

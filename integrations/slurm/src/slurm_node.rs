@@ -75,7 +75,10 @@ impl NodeListing {
 /// Returns true if a name may be passed to `scontrol` as the name of one node: host lists and `ALL` mean several.
 pub(crate) fn is_single_name(name: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_plain) && !name.eq_ignore_ascii_case("all")
+    (1..=NAME_MAX).contains(&name.len())
+        && !name.starts_with('-')
+        && name.chars().all(is_plain)
+        && !name.eq_ignore_ascii_case("all")
 }
 
 fn node(name: &str, line: &str) -> Result<NodeAvailability, String> {

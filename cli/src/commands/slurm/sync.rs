@@ -92,6 +92,7 @@ impl NodeSync {
         };
         let mut stop = StopSignals::catch().map_err(failed)?;
         let mut hangup = HangupSignal::catch().map_err(failed)?;
+        let network = self.client.network().clone();
         let mut ticks = interval(pause);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         info!(
@@ -106,8 +107,9 @@ impl NodeSync {
                     info!(signal, "the comparison ends; drains and cordons remain as they are");
                     return Ok(CommandExit::Fine);
                 }
-                () = hangup.wait() => reload_identity(self.client.network().clone()).await,
-                _ = ticks.tick() => self.compare().await,
+                () = hangup.wait() => reload_identity(network.clone()).await,
+                // A comparison that a signal cuts off is completed by the next one.
+                () = async { ticks.tick().await; self.compare().await } => {}
             }
         }
     }
