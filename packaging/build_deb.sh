@@ -35,7 +35,7 @@ cp "$programs/rankguard" "$programs/rankguard-history" packaging/rankguard.toml 
 cp -r packaging/checks "$work/"
 cp deploy/prometheus/rankguard.rules.yml deploy/grafana/rankguard.json "$work/"
 cp packaging/systemd/*.service "$work/debian/"
-for unit in controller agent; do mv "$work/debian/rankguard-$unit.service" "$work/debian/rankguard.rankguard-$unit.service"; done
+for unit in controller agent slurm; do mv "$work/debian/rankguard-$unit.service" "$work/debian/rankguard.rankguard-$unit.service"; done
 cp packaging/systemd/rankguard.sysusers "$work/debian/rankguard.sysusers"
 python3 packaging/third_party.py --notices "$work/third-party-notices.txt" --sbom "$work/sbom.cdx.json"
 
