@@ -285,9 +285,9 @@ pub struct StragglerView {
     pub node: NodeId,
     /// Median step time of the rank, milliseconds.
     pub step_ms: f64,
-    /// Median of the step times of all ranks, milliseconds.
+    /// Median of the step times of all ranks, or of the others if the rank is compared with its own earlier pace, milliseconds.
     pub usual_ms: f64,
-    /// Time since which the rank is reported.
+    /// Time of its first slow step.
     pub since: Timestamp,
 }
 
