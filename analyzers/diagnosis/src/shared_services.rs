@@ -104,7 +104,7 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     if !scene.is_of_logs() {
         return;
     }
-    for candidate in ranking.iter_mut() {
+    for candidate in &mut *ranking {
         let is_service = candidate.class.as_str() == classes::SCHEDULER_MISCONFIGURED;
         if is_service && candidate.blamed == Entity::Unknown && candidate.shared.is_none() {
             candidate.shared = Some(match reporting_node(&scene.signs[candidate.first]) {
