@@ -274,18 +274,36 @@ impl BatchBuilder<'_> {
             }
             OperatorCommand::Uncordon { node, only_reasons } => {
                 known_node(&node)?;
-                let cordon = self.state.fleet().get(&node).and_then(|node| node.cordon.as_ref());
-                let has_them =
-                    cordon.is_some_and(|cordon| cordon.reasons().eq(only_reasons.iter().map(String::as_str)));
-                if !only_reasons.is_empty() && !has_them {
-                    return Err(CommandRefusal::Invalid(vec![match cordon {
-                        Some(cordon) => format!("the cordon of node {node} has other reasons now: {}", cordon.reason),
-                        None => format!("node {node} is not cordoned"),
-                    }]));
+                if !only_reasons.is_empty() {
+                    self.check_reasons(&node, &only_reasons)?;
                 }
                 Ok(Event::NodeUncordoned { node })
             }
         }
+    }
+
+    /// Refuses a command for a cordon with exactly these reasons if it has others, or may have others after the events
+    /// before it in this batch.
+    fn check_reasons(&self, node: &NodeId, only_reasons: &[String]) -> Result<(), CommandRefusal> {
+        let may_add = |event: &Event| match event {
+            Event::NodeCordoned { node: other, .. } | Event::NodeDrained { node: other, .. } => other == node,
+            Event::EvidenceArrived { evidence } => evidence.id.node == *node,
+            Event::TimerFired { .. } => true,
+            _ => false,
+        };
+        if self.batch.entries.iter().any(|entry| may_add(&entry.stamped.event)) {
+            let why = format!("node {node} is about to change: try again");
+            return Err(CommandRefusal::Unavailable(why));
+        }
+        let cordon = self.state.fleet().get(node).and_then(|node| node.cordon.as_ref());
+        let Some(cordon) = cordon else {
+            return Err(CommandRefusal::Invalid(vec![format!("node {node} is not cordoned")]));
+        };
+        if cordon.reasons().eq(only_reasons.iter().map(String::as_str)) {
+            return Ok(());
+        }
+        let why = format!("the cordon of node {node} has other reasons now: {}", cordon.reason);
+        Err(CommandRefusal::Invalid(vec![why]))
     }
 }
 
@@ -294,7 +312,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-    use rankguard_core::Policy;
+    use rankguard_core::{Policy, StampedEvent};
     use rankguard_faults::Catalogue;
     use rankguard_model::{ClockOffset, Entity, EvidenceBody, EvidenceSource};
     use tokio::sync::{mpsc, oneshot};
@@ -396,6 +414,57 @@ mod tests {
             _ => (evidence.id.seq.0, None),
         };
         intake.batch.entries.into_iter().filter_map(event).map(lost).collect()
+    }
+
+    #[test]
+    fn a_cordon_that_may_get_a_reason_in_the_same_batch_is_not_lifted_for_its_reasons_before() {
+        let mut state = DecisionState::new(Policy::default(), Catalogue::builtin());
+        let (LoopInput::Joined { info, .. }, _) = join(1) else {
+            panic!("a join")
+        };
+        let cordoned = |reason: &str| Event::NodeCordoned {
+            node: node(),
+            reason: reason.to_owned(),
+        };
+        for event in [Event::NodeJoined { info }, cordoned("slurm drain: fan")] {
+            rankguard_core::step(
+                &mut state,
+                &StampedEvent {
+                    at: Timestamp(5),
+                    event,
+                },
+            );
+        }
+        let uncordon = |before: Option<Event>| {
+            let mut batch = EventBatch::default();
+            if let Some(event) = before {
+                let pushed = batch.push(Timestamp(9), event, DeferredReply::Nothing);
+                pushed.expect("it can be encoded");
+            }
+            let intake = BatchBuilder {
+                state: &state,
+                roster: &mut SessionTable::default(),
+                liveness: &NodeLiveness::new(Duration::from_secs(1), [], Timestamp(0)),
+                acknowledged: &mut AcknowledgedSequences::new(),
+                name_conflicts: &mut NameConflicts::default(),
+                now: Timestamp(9),
+                is_recording: true,
+                batch,
+            };
+            intake.judge(OperatorCommand::Uncordon {
+                node: node(),
+                only_reasons: vec!["slurm drain: fan".to_owned()],
+            })
+        };
+        assert_eq!(uncordon(None), Ok(Event::NodeUncordoned { node: node() }));
+        let evidence = evidence(1);
+        for before in [cordoned("ticket"), Event::EvidenceArrived { evidence }] {
+            assert!(matches!(uncordon(Some(before)), Err(CommandRefusal::Unavailable(_))));
+        }
+        let other = Event::NodeUncordoned {
+            node: NodeId::from("n2"),
+        };
+        assert!(uncordon(Some(other)).is_ok());
     }
 
     #[test]
