@@ -20,7 +20,7 @@ pub(crate) struct CauseLists {
 }
 
 impl CauseLists {
-    /// Reads a line.
+    /// Reads the next line of a log and remembers it if it is part of a list of possible causes.
     pub(crate) fn read(&mut self, number: u64, line: &str) {
         let text = line.trim();
         if text.ends_with(':') && introduces_causes(text) {

@@ -66,7 +66,7 @@ pub struct CaseGroup {
 }
 
 impl CaseSummary {
-    /// Summarizes cases.
+    /// Counts cases and their cost by group.
     pub fn of<'a>(
         cases: impl IntoIterator<Item = &'a Case>,
         grouping: CaseGrouping<'_>,

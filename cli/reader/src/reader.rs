@@ -47,7 +47,7 @@ pub enum ReaderError {
     Answer(#[from] AnswerError),
 }
 
-/// Stored request.
+/// Request that was stored before it was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadingReceipt {
     /// Bytes of the body.

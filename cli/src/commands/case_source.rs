@@ -85,7 +85,7 @@ impl CaseSourceArgs {
         (!self.local && self.journal.is_none()).then_some(&self.address)
     }
 
-    /// Reads a case.
+    /// Reads the case of a number, or states where it is missing.
     pub(super) fn case(&self, id: CaseId, common: &CommonArgs) -> Result<Case, CliError> {
         if self.local || self.journal.is_some() {
             let found = self.cases(common)?.cases.into_iter().find(|case| case.id == id);
