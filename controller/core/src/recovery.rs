@@ -6,8 +6,8 @@ use std::time::Duration;
 use rankguard_diagnosis::{ConcludedDraft, SeparateFailure};
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, RecommendedMitigation, Role,
-    Severity, Step, Verdict,
+    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, EvidenceSource, JobId, NodeId, ReasoningEntry,
+    RecommendedMitigation, Role, Severity, Step, Verdict,
 };
 
 use crate::confined_errors;
@@ -644,6 +644,7 @@ impl DecisionContext<'_> {
         let confinement = self.confinement(concluded);
         let points_to_nodes = self.state.leaves_lacking_nodes();
         let dates_outcomes = self.state.keeps_present_faults();
+        let restarts_corrupt_jobs = self.state.restarts_corrupt_jobs();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
         };
@@ -664,7 +665,8 @@ impl DecisionContext<'_> {
         let lost_node = works_on.iter().any(|node| !self.state.fleet.is_live(node));
         let has_completed = job.places().keys().any(|rank| job.has_completed(*rank));
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| works_on.contains(node));
-        if !on_isolated && !lost_node && !concluded.failed {
+        let is_corrupt = restarts_corrupt_jobs && reports_corruption(concluded);
+        if !on_isolated && !lost_node && !concluded.failed && !is_corrupt {
             // The outcome of a case is read later, also when the job was restarted for another one.
             return RecoveryDecision::Nothing(if dates_outcomes && has_completed {
                 "no rank of the job had failed, so nothing was restarted"
@@ -742,6 +744,15 @@ impl DecisionContext<'_> {
             format!("{what}; {failure} came back after {times} {restarts}, and no more are allowed")
         })
     }
+}
+
+/// Returns true if a checkpoint of the job was refused for silent data corruption: the ranks are alive and train on with wrong
+/// values, and no later checkpoint can be committed.
+fn reports_corruption(concluded: &ConcludedDraft) -> bool {
+    let class = classes::SILENT_DATA_CORRUPTION;
+    let is_compared =
+        |finding: &CaseFinding| finding.source == EvidenceSource::Checkpoint && finding.class.as_str() == class;
+    concluded.verdict.class.as_str() == class && concluded.findings.iter().any(is_compared)
 }
 
 /// Returns what a verdict blames, as the views of cases show it.

@@ -393,6 +393,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a job is restarted when its checkpoint was refused for replicas that differ (since rules 8; before, it was
+    /// committed, and the job went on).
+    pub(crate) fn restarts_corrupt_jobs(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if nodes that a job has left are ordered to drop its images (since rules 8).
     pub(crate) fn releases_former_nodes(&self) -> bool {
         self.rules >= 8

@@ -178,37 +178,61 @@ fn the_last_save_of_a_job_that_ends_is_committed_whatever_is_reported_first() {
     assert_eq!((counts(&cluster).committed, counts(&cluster).void), (1, 0));
 }
 
-/// A checkpoint that is refused for replicas that differ is void in every count, and the case names the rank.
-#[test]
-fn a_refused_checkpoint_is_void_and_its_differences_are_evidence() {
-    let mut cluster = checkpointed();
-    save(&mut cluster, 50);
+/// Reason of a refusal for replicas that differ.
+const REFUSAL: &str = "replicas that must be equal are not";
+
+/// Saves a step in which the first ranks differ from the last ones, and refuses it.
+fn refuse(cluster: &mut Cluster, step: u64, first: u32) {
     for rank in 0..8 {
-        report_sealed(&mut cluster, rank, 60);
-        report_durable(&mut cluster, rank, 60);
+        report_sealed(cluster, rank, step);
+        report_durable(cluster, rank, step);
     }
     let manifest = cluster.manifests.pop().expect("it is complete");
-    let reason = "replicas that must be equal are not";
     cluster.tell(Event::ManifestRefused {
         job: job(),
         step: manifest.step,
         generation: manifest.generation,
-        reason: reason.to_owned(),
+        reason: REFUSAL.to_owned(),
         differing: vec![ReplicaDifference {
             tensor: "w".to_owned(),
             offset: vec![0],
             shape: vec![8],
             chunks: vec![0],
             chunk_count: 9,
-            groups: vec![(0..7).map(Rank).collect(), vec![Rank(7)]],
+            groups: vec![(0..first).map(Rank).collect(), (first..8).map(Rank).collect()],
         }],
     });
-    assert_eq!(newest_void(&cluster), Some((60, reason.to_owned())));
+}
+
+/// A checkpoint that is refused for replicas that differ is void in every count, and the case names the rank.
+#[test]
+fn a_refused_checkpoint_is_void_and_its_differences_are_evidence() {
+    let mut cluster = checkpointed();
+    save(&mut cluster, 50);
+    refuse(&mut cluster, 60, 7);
+    assert_eq!(newest_void(&cluster), Some((60, REFUSAL.to_owned())));
     let checkpoints = &cluster.state.jobs()[&job()].checkpoints;
     assert_eq!(checkpoints.newest().map(|newest| newest.step), Some(Step(50)));
     cluster.wait(Duration::from_secs(30));
     let first = cluster.cases().first().map(|case| case.verdict.class.to_string());
     assert_eq!(first.as_deref(), Some("silent-data-corruption"));
+}
+
+/// Ranks with wrong values train on, and nothing that they save can be committed: the job is restarted from the last commit,
+/// also if no rank and no node can be blamed.
+#[test]
+fn a_job_whose_replicas_differ_restarts_from_its_last_commit() {
+    let mut cluster = checkpointed();
+    save(&mut cluster, 50);
+    let before = cluster.state.jobs()[&job()].generation();
+    refuse(&mut cluster, 60, 4);
+    cluster.wait(Duration::from_secs(30));
+    let started = &cluster.state.jobs()[&job()];
+    assert!(started.generation() > before, "{:?}", cluster.cases());
+    let case = &cluster.cases()[0];
+    assert_eq!(case.verdict.class.as_str(), "silent-data-corruption");
+    assert!(case.plan.is_some(), "{case:?}");
+    assert_eq!(started.checkpoints.newest().map(|newest| newest.step), Some(Step(50)));
 }
 
 /// Tensors with other values on each rank are shown until a checkpoint has none.
