@@ -71,7 +71,7 @@ fn the_image_of_a_lost_node_comes_back_from_the_memory_of_another() {
     let mut cluster = Cluster::start(3);
     // Whatever was committed last when the node goes has its copies.
     let copies = ["--checkpoint-copies", "1", "--checkpoint-commit", "replicated"];
-    let store = cluster.train("2:3", "40", &copies);
+    let store = cluster.train("2:3", "150", &copies);
     let copied = |job: &Value| newest(job, |view| view["copied"] == 3).cloned();
     until("a checkpoint that other nodes hold", LIMIT, || copied(&cluster.job()));
     drop(cluster.agents.pop());
