@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Debian packages: lintian finds nothing, they install into a clean Debian root, the demo runs there as an ordinary
-# user, and a purge leaves nothing: deb.sh PROGRAMS
+# user, and a purge of the unused installation leaves nothing: deb.sh PROGRAMS
 # PROGRAMS is a folder with rankguard and rankguard-history. Needs root for the Debian root.
 set -euo pipefail
 programs=$(realpath "${1:?the folder of the programs is missing: deb.sh PROGRAMS}")

@@ -685,6 +685,14 @@ fn a_revoked_operator_is_refused_at_once() {
     revoke(&[text_of(&controller.certificate)]).expect(0);
     let checked = rankguard(&with(&["--config", text_of(&config), "config", "check"], &controller)).expect(1);
     assert!(checked.stdout.contains("is revoked"), "{}", checked.stdout);
+    // A damaged record holds up only a revocation by name.
+    fs::write(site.path("ca/issued.txt"), "torn").expect("written");
+    revoke(&["--serial", &serial])
+        .expect(0)
+        .says(&["is not used", "in line 1"]);
+    revoke(&["--role", "operator", "--name", "ada"])
+        .expect(2)
+        .says(&["in line 1"]);
     revoke(&[]).expect(64);
     revoke(&["--serial", "xyz"]).expect(64).says(&["is no serial number"]);
 }

@@ -72,7 +72,7 @@ impl FromStr for CertificateSerial {
 pub(crate) type RevokedSerials = BTreeMap<CertificateSerial, i64>;
 
 /// Parses the lists of a PEM text and verifies that each is signed by one of these authorities. The time of their next
-/// update is not enforced: a list that nobody renews keeps its entries.
+/// update is not enforced: a list that is not renewed keeps its entries.
 pub(crate) fn parse_lists(pem: &[u8], authorities: &[CertificateDer<'_>]) -> Result<RevokedSerials, String> {
     let lists = CertificateRevocationListDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let lists = lists.map_err(|problem| format!("is not PEM: {problem}"))?;

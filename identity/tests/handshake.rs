@@ -323,7 +323,7 @@ async fn a_revoked_certificate_is_refused_on_both_sides_and_in_open_connections(
     assert!(refusal.to_string().contains("is revoked"), "{refusal}");
     assert!(accepted.read_u8().await.is_err(), "it stays refused");
     assert!(accepted.write_all(b"c").await.is_err());
-    // New connections: the peer is told why, and the other one is served.
+    // New connections: the peer gets the reason, and the other one is served.
     let words = refused(&first, &address, ExpectedPeer::Controller).await;
     assert!(words.contains("it refuses this side's certificate: revoked"), "{words}");
     assert_eq!(count(&server, RefusalReason::Certificate), 1);

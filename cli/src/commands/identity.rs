@@ -280,7 +280,15 @@ fn revoke(args: &RevokeArgs) -> Result<(), CliError> {
             revoked.push((card.serial, name.to_string()));
         }
     }
-    let issued = authority.issued().map_err(|problem| refused(problem, OWNER_HINT))?;
+    let issued = match authority.issued() {
+        Ok(issued) => issued,
+        Err(problem) if args.role.is_some() => return Err(refused(problem, OWNER_HINT)),
+        // A damaged record must not hold up a revocation that does not need it.
+        Err(problem) => {
+            out::note(&format!("the record of issued certificates is not used: {problem}"));
+            Vec::new()
+        }
+    };
     if let Some(role) = args.role {
         let role = PeerRole::from(role);
         let owner = args.name.as_deref().unwrap_or_default();

@@ -123,7 +123,8 @@ fn closed(reason: Option<NodeReason<'_>>) -> NodeAvailability {
     }
 }
 
-/// Returns the text behind the only occurrence of a field; several cannot be told from text that contains the field.
+/// Returns the text behind the only occurrence of a field; several cannot be distinguished from text that contains
+/// the field.
 fn only_field<'l>(line: &'l str, field: &str) -> Result<Option<&'l str>, String> {
     let mut parts = line.splitn(3, field);
     let before = parts.next().unwrap_or_default();

@@ -208,7 +208,7 @@ mod tests {
     }
 
     proptest! {
-        /// One flipped bit in replicas that were equal is found, whatever the sizes and the number of ranks.
+        /// One flipped bit in replicas that were equal is found at any size and number of ranks.
         #[test]
         fn one_changed_chunk_after_equal_replicas_is_wrong(
             sizes in prop::collection::vec(1..9_usize, 1..5), ranks in 2..6_usize, which in any::<prop::sample::Index>(), chunk in any::<prop::sample::Index>(),
