@@ -240,6 +240,11 @@ impl JobCheckpoints {
         }
     }
 
+    /// Returns true if a save may still be committed: its manifest is being written, or shards are sealed.
+    pub(crate) fn may_commit(&self) -> bool {
+        self.committing.is_some() || self.complete_attempts().next().is_some() || self.is_open()
+    }
+
     /// Returns true if the generation that trained last sealed a step later than every committed or complete one.
     pub fn is_open(&self) -> bool {
         let generation = self.trained;

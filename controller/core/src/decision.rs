@@ -171,6 +171,7 @@ impl DecisionContext<'_> {
                     self.announce(format!("checkpoint of step {step} of job {job} is void: {reason}"));
                     self.replicas_differ(job, *generation, *step, differing);
                     self.commit_next(job);
+                    self.release_former_nodes(job);
                     self.advance(job);
                 }
             }

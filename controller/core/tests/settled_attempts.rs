@@ -352,3 +352,75 @@ fn a_node_that_a_job_has_left_drops_its_images_when_the_job_ends() {
     nodes.sort_unstable();
     assert_eq!(nodes, [0, 1, 2, 3]);
 }
+
+/// All ranks end; their last save is reported after that.
+fn finished() -> Cluster {
+    let mut cluster = checkpointed();
+    for rank in 0..8 {
+        cluster.progress(rank, 50);
+    }
+    save(&mut cluster, 50);
+    for rank in 0..8 {
+        let exit = EvidenceBody::RankExited {
+            pid: rank,
+            exit: ProcessExit::Code(0),
+            ended_by_agent: false,
+        };
+        cluster.rank_says(rank, exit, Vec::new());
+    }
+    assert!(matches!(cluster.state.jobs()[&job()].phase(), JobPhase::Finished));
+    for rank in 0..8 {
+        report_sealed(&mut cluster, rank, 60);
+    }
+    cluster.orders.clear();
+    cluster
+}
+
+#[test]
+fn nodes_of_a_finished_job_drop_its_images_after_its_last_commit() {
+    let mut cluster = finished();
+    cluster.wait(Duration::from_secs(60));
+    assert_eq!(released(&mut cluster), [] as [u32; 0], "step 60 is not durable");
+    for rank in 0..8 {
+        report_durable(&mut cluster, rank, 60);
+    }
+    assert_eq!(released(&mut cluster), [] as [u32; 0], "step 60 is not committed");
+    assert_eq!(commit_all(&mut cluster), [60]);
+    assert_eq!(released(&mut cluster), [0, 1, 2, 3]);
+    while !cluster.orders.is_empty() {
+        cluster.obey();
+    }
+    let info = cluster.state.fleet().get(&node(3)).expect("it is known").info.clone();
+    cluster.tell(Event::NodeJoined { info });
+    assert_eq!(released(&mut cluster), [] as [u32; 0], "the order was answered");
+    assert_eq!(cluster.cases().len(), 0);
+}
+
+#[test]
+fn nodes_of_a_finished_job_drop_the_images_of_a_save_that_is_never_complete() {
+    let mut cluster = finished();
+    report_durable(&mut cluster, 0, 60);
+    cluster.wait(Duration::from_secs(3_000));
+    assert_eq!(released(&mut cluster), [] as [u32; 0]);
+    cluster.wait(Duration::from_secs(700));
+    assert_eq!(released(&mut cluster), [0, 1, 2, 3]);
+}
+
+#[test]
+fn nodes_of_a_finished_job_retain_its_images_while_seals_may_be_reported() {
+    let mut cluster = checkpointed();
+    for rank in 0..8 {
+        cluster.progress(rank, 50);
+        let exit = EvidenceBody::RankExited {
+            pid: rank,
+            exit: ProcessExit::Code(0),
+            ended_by_agent: false,
+        };
+        cluster.rank_says(rank, exit, Vec::new());
+    }
+    cluster.orders.clear();
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(released(&mut cluster), [] as [u32; 0]);
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(released(&mut cluster), [0, 1, 2, 3]);
+}

@@ -209,6 +209,7 @@ impl DecisionContext<'_> {
                     "rank {rank} of job {name} could not keep its shard of step {step}: {reason}; older checkpoints \
                      are untouched"
                 ));
+                self.release_former_nodes(name);
             }
             _ => {}
         }

@@ -371,9 +371,9 @@ impl DecisionContext<'_> {
             JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } if job.is_completed() => {
                 job.finish(self.at);
                 self.end_preparation(name, &[]);
-                self.release_former_nodes(name);
                 self.state.place(name);
                 self.drop_timer(name);
+                self.record_nodes_of_finished(name);
                 self.note_recovered(name, self.at, "the job completed");
                 self.close_past_faults(name, "the job completed");
                 self.announce(format!("job {name} finished"));

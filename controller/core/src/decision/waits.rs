@@ -107,7 +107,8 @@ impl DecisionContext<'_> {
                     self.run_quietly(name);
                 }
             }
-            JobPhase::Finished | JobPhase::Stopped { .. } => {}
+            JobPhase::Finished => self.release_finished(name),
+            JobPhase::Stopped { .. } => {}
         }
     }
 
