@@ -65,6 +65,16 @@ impl GrowthPreparation {
         self.nodes.values().any(|has_reported| !has_reported)
     }
 
+    /// Returns true if the report of any node is awaited.
+    pub(crate) fn awaits_any(&self, at: Timestamp) -> bool {
+        self.nodes.keys().any(|node| self.awaits(at, node))
+    }
+
+    /// Goes on without the reports that are due; those that arrive later are ignored.
+    pub(crate) fn end_wait(&mut self) {
+        self.nodes.values_mut().for_each(|has_reported| *has_reported = true);
+    }
+
     /// Returns true if the report of a node is awaited.
     pub(crate) fn awaits(&self, at: Timestamp, node: &NodeId) -> bool {
         at < self.until && self.nodes.get(node) == Some(&false)

@@ -97,8 +97,7 @@ impl DecisionContext<'_> {
         if !preparation.reported(node) {
             return;
         }
-        let nodes: Vec<NodeId> = preparation.nodes().cloned().collect();
-        let is_awaited = nodes.iter().any(|node| preparation.awaits(at, node));
+        let is_awaited = preparation.awaits_any(at);
         if let Some(problem) = problem {
             self.announce(format!(
                 "job {name}: {waiting} standby processes wait on {node}, fewer than ranks; the others are started: {problem}"
@@ -118,10 +117,24 @@ impl DecisionContext<'_> {
         let is_drained = job.nodes().iter().any(|node| self.state.fleet.is_draining(node));
         let is_undisturbed = job.is_running() && job.case().is_none() && !self.state.cases.is_settling(name);
         if is_drained && is_undisturbed {
-            self.call_checkpoint(name);
+            self.call_before_drain(name);
         } else if is_undisturbed {
             self.end_preparation(name, &[]);
         }
+    }
+
+    /// Calls a job that leaves drained nodes to checkpoint, once its new nodes have reported or are overdue.
+    fn call_before_drain(&mut self, name: &JobId) {
+        let at = self.at;
+        let job = self.state.jobs.get_mut(name);
+        let Some(preparation) = job.and_then(|job| job.preparation.as_mut()) else {
+            return;
+        };
+        if preparation.awaits_any(at) {
+            return self.ask_growth_after_preparation(name);
+        }
+        preparation.end_wait();
+        self.call_checkpoint(name);
     }
 
     /// Ends the preparation, and the processes on nodes that the job does not take in.
