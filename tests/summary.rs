@@ -1,4 +1,4 @@
-//! `cases summary` against the cases that it counts.
+//! `cases summary` against the cases that it counts, and `efficiency` against the steps of a job.
 
 use serde_json::Value;
 
@@ -72,6 +72,21 @@ fn the_journal_has_the_same(mut cluster: Cluster, summary: &Value) {
         (&groups["cases"], &groups["groups"]),
         (&summary["cases"], &summary["groups"])
     );
+    let times: Value = serde_json::from_str(
+        &rankguard(&["efficiency", "once", "--journal", &journal, "--format", "json"])
+            .expect(0)
+            .stdout,
+    )
+    .expect("JSON");
+    assert_eq!(
+        (&times[0]["job"], &times[0]["ettr"]),
+        (&"once".into(), &Value::Null),
+        "{times}"
+    );
+    assert!(times[0]["unmeasured_ms"].as_i64() > Some(0), "{times}");
+    rankguard(&["efficiency", "onc", "--journal", &journal])
+        .expect(64)
+        .says(&["there is no job onc"]);
     let newest = listed[0]["id"].to_string();
     assert_eq!(read(&["show", &newest]), listed[0]);
     rankguard(&["cases", "show", "99", "--journal", &journal])
@@ -81,4 +96,71 @@ fn the_journal_has_the_same(mut cluster: Cluster, summary: &Value) {
     rankguard(&["cases", "--journal", &absent])
         .expect(2)
         .says(&["cannot read the journal", &absent]);
+}
+
+/// A rank is killed after steps that no checkpoint has: their time is lost, and so is that of the restart.
+#[test]
+fn the_efficiency_of_a_job_counts_steps_that_are_repeated() {
+    let cluster = Cluster::start(1, &[]);
+    let store = cluster.dir.path().join("store");
+    let out = format!("--out={}", cluster.dir.path().join("out").display());
+    let store = store.to_str().expect("a text");
+    let words = [
+        "run",
+        "--detach",
+        "--name",
+        "train",
+        "--nodes",
+        "1",
+        "--checkpoint-dir",
+        store,
+    ];
+    let rank = ["demo-rank", "--epochs=2", "--step-ms-min=20", "--hidden", "16", &out];
+    let program = [
+        &["--checkpoint-every", "30", "--", env!("CARGO_BIN_EXE_rankguard")][..],
+        &rank,
+    ]
+    .concat();
+    rankguard(&cluster.args(&[&words[..], &program].concat())).expect(0);
+    let job = || cluster.ask(&["status", "jobs", "--format", "json"])[0].clone();
+    until("steps after a commit", LIMIT, || {
+        let job = job();
+        let committed = job["checkpoints"].as_array()?.last()?["step"].as_u64()?;
+        (job["step"].as_u64()? > committed + 10).then_some(())
+    });
+    let pid = cluster.view()["ranks"][0]["pid"].as_i64().expect("a rank runs");
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    until("the end of the job", LIMIT, || {
+        (job()["state"] == "finished").then_some(())
+    });
+    let ran = rankguard(&cluster.args(&["efficiency", "train", "--format", "json"])).expect(0);
+    let times: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let part = |name: &str| times[0][format!("{name}_ms")].as_i64().expect("milliseconds");
+    let parts = ["productive", "repeated", "starting", "idle", "waiting", "unmeasured"];
+    assert_eq!(parts.map(part).iter().sum::<i64>(), part("wall"), "{times}");
+    assert!(
+        part("repeated") > 0 && part("starting") > 0 && part("waiting") > 0,
+        "{times}"
+    );
+    // A step takes 20 ms and more.
+    let steps = job()["step"].as_i64().expect("a step");
+    assert!(
+        part("productive") >= 20 * (steps - 2) * 9 / 10,
+        "{steps} steps: {times}"
+    );
+    let ettr = times[0]["ettr"].as_f64().expect("a ratio");
+    assert!(
+        (ettr - part("productive") as f64 / part("wall") as f64).abs() < 1e-9,
+        "{times}"
+    );
+    let table = rankguard(&cluster.args(&["efficiency"])).expect(0);
+    assert!(
+        table.stdout.contains(&format!("{:.1} %", 100.0 * ettr)),
+        "{}",
+        table.stdout
+    );
 }

@@ -14,6 +14,7 @@ pub(crate) mod config;
 pub(crate) mod controller;
 pub(crate) mod demo_rank;
 pub(crate) mod diagnose;
+pub(crate) mod efficiency;
 pub(crate) mod explain;
 pub(crate) mod gpu_calls;
 pub(crate) mod history;

@@ -14,6 +14,7 @@ use crate::commands::config::ConfigArgs;
 use crate::commands::controller::ControllerArgs;
 use crate::commands::demo_rank::DemoRankArgs;
 use crate::commands::diagnose::DiagnoseArgs;
+use crate::commands::efficiency::EfficiencyArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::gpu_calls::GpuCallsArgs;
 use crate::commands::history::HistoryArgs;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// Show what failed and why
     Cases(CasesArgs),
+    /// Show the use of the wall time of jobs, and their effective training time ratio (ETTR)
+    Efficiency(EfficiencyArgs),
     /// Cancel a job permanently
     Cancel(CancelArgs),
     /// Cordon, uncordon, drain, forget or show nodes
@@ -179,6 +182,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
             block_on(commands::logs::run(&args, &client))?
         }
         Command::Cases(args) => commands::cases::run(args, common),
+        Command::Efficiency(args) => commands::efficiency::run(&args, common),
         Command::Cancel(args) => {
             let client = args.address.client(common)?;
             block_on(commands::cancel::run(&args, &client))?

@@ -1,10 +1,13 @@
-//! Summary of cases: counts and cost by group, for operators and the HTTP API.
+//! Summary of cases and jobs for operators and the HTTP API: counts and cost of cases by group, and the use of the wall
+//! time of jobs.
 //!
 //! Each case is in at most one group: of several categories of a taxonomy the most specific one, and of a corrected case
 //! the group of the newest correction. Sums contain recorded values only.
 
 mod grouping;
+mod job_time;
 mod summary;
 
 pub use grouping::CaseGrouping;
+pub use job_time::JobTime;
 pub use summary::{CaseGroup, CaseSummary, RankCounts, SummaryInput};

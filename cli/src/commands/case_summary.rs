@@ -175,7 +175,7 @@ fn print(args: &CasesSummaryArgs, summary: &CaseSummary, from: Option<Timestamp>
 }
 
 /// Formats a time between cases in the unit that shows it.
-fn interval(seconds: f64) -> String {
+pub(super) fn interval(seconds: f64) -> String {
     match seconds {
         short if short < 600.0 => display_text::millis((short * 1e3).round()),
         medium if medium < 3_600.0 => format!("{:.1} min", medium / 60.0),
@@ -217,7 +217,7 @@ fn markdown(args: &CasesSummaryArgs, summary: &CaseSummary, from: Option<Timesta
 }
 
 /// Escapes characters that Markdown or HTML reads as marks.
-fn escaped(cell: &str) -> String {
+pub(super) fn escaped(cell: &str) -> String {
     let mut text = String::new();
     for c in printable(cell).chars() {
         if matches!(c, '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>') {

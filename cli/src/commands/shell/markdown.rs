@@ -76,6 +76,7 @@ const GROUPS: &[CommandGroup] = &[
             "rankguard cases --open",
             "rankguard cases list --node gpu-07 --since 7d",
             "rankguard cases summary --by week --no-drills",
+            "rankguard efficiency train --format markdown",
             "rankguard cases show 12",
             "rankguard cases ack 12 'ada looks at it'",
             "rankguard cases comment 12 'rebooted, burn-in runs'",

@@ -1,0 +1,327 @@
+//! Use of the wall time of a job, and the effective training time ratio (ETTR) of Kokolis et al. (HPCA 2025,
+//! arXiv 2410.21680): productive time over the wall time from the submission.
+//!
+//! The wall time is divided among generations by the spans of their ranks, and inside of a generation by its progress
+//! points. Productive is the time of steps that no earlier generation had made: a step that a failure took counts when it is
+//! made again. Stalls for checkpoints are part of the steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_model::{Generation, JobId, JobState, JobView, ProgressPoint, Rank, Timestamp};
+use serde::Serialize;
+
+/// Milliseconds in an hour.
+const HOUR_MS: f64 = 3_600_000.0;
+
+/// Wall time of a job from its submission to its end, by use. The parts add up to the whole.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobTime {
+    /// Name of the job.
+    pub job: JobId,
+    /// State of the job.
+    pub state: JobState,
+    /// Time of the submission.
+    pub submitted_at: Timestamp,
+    /// End of the job, or the time of the report.
+    pub until: Timestamp,
+    /// Time between both, milliseconds.
+    pub wall_ms: i64,
+    /// Time of steps that no earlier generation had made, milliseconds.
+    pub productive_ms: i64,
+    /// Time of steps that an earlier generation had made and a failure took, milliseconds.
+    pub repeated_ms: i64,
+    /// Time from the start of the processes of a generation to its first step, milliseconds.
+    pub starting_ms: i64,
+    /// Time after the last step of a generation in which its processes ran, milliseconds: a hang, a failure that is not
+    /// detected yet, or the end of the program.
+    pub idle_ms: i64,
+    /// Time without processes, milliseconds: the job waits for nodes or for the end of old processes.
+    pub waiting_ms: i64,
+    /// Time of generations that reported no step, milliseconds.
+    pub unmeasured_ms: i64,
+    /// Productive time over wall time, 0 to 1; absent for a job that reported no step. A lower bound unless `is_complete`.
+    pub ettr: Option<f64>,
+    /// Time of all ranks, hours.
+    pub rank_hours: f64,
+    /// Time of all ranks that was not productive, hours.
+    pub rank_hours_lost: f64,
+    /// False if the controller no longer has the spans of old generations: their starts and ends count as waiting.
+    pub is_complete: bool,
+}
+
+/// What is recorded of one generation.
+#[derive(Debug, Default)]
+struct GenerationRecord<'a> {
+    ranks: BTreeSet<Rank>,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    /// In order of time.
+    points: Vec<&'a ProgressPoint>,
+}
+
+impl GenerationRecord<'_> {
+    fn extend(&mut self, from: Timestamp, to: Timestamp) {
+        self.from = Some(self.from.map_or(from, |known| known.min(from)));
+        self.to = Some(self.to.map_or(to, |known| known.max(to)));
+    }
+}
+
+impl JobTime {
+    /// Divides the time of a job; `now` is the end of the time of a job that is not over.
+    pub fn of(job: &JobView, now: Timestamp) -> Self {
+        let until = job.ended_at.unwrap_or(now).max(job.submitted_at);
+        let mut time = Self {
+            job: job.spec.id.clone(),
+            state: job.state,
+            submitted_at: job.submitted_at,
+            until,
+            wall_ms: until.millis_since(job.submitted_at),
+            productive_ms: 0,
+            repeated_ms: 0,
+            starting_ms: 0,
+            idle_ms: 0,
+            waiting_ms: 0,
+            unmeasured_ms: 0,
+            ettr: None,
+            rank_hours: 0.0,
+            rank_hours_lost: 0.0,
+            is_complete: true,
+        };
+        let generations = generations(job, until);
+        // Steps without spans of ranks: the oldest spans have left the memory of the controller.
+        time.is_complete = generations.values().all(|record| !record.ranks.is_empty());
+        let mut newest_step = None;
+        let mut reached = job.submitted_at;
+        for record in generations.values() {
+            let (Some(from), Some(to)) = (record.from, record.to) else {
+                continue;
+            };
+            // Clocks of nodes differ, and the old processes may end while new ones start: no moment counts twice.
+            let from = from.clamp(reached, until);
+            let to = to.clamp(from, until);
+            time.waiting_ms += from.millis_since(reached);
+            let productive_ms = time.add_generation(record, from, to, &mut newest_step);
+            let ranks = record.ranks.len() as f64;
+            time.rank_hours += ranks * to.millis_since(from) as f64 / HOUR_MS;
+            time.rank_hours_lost += ranks * (to.millis_since(from) - productive_ms) as f64 / HOUR_MS;
+            reached = to;
+        }
+        time.waiting_ms += until.millis_since(reached);
+        if newest_step.is_some() && time.wall_ms > 0 {
+            time.ettr = Some(time.productive_ms as f64 / time.wall_ms as f64);
+        }
+        time
+    }
+
+    /// Adds the time of a generation and returns its productive part, milliseconds. `newest_step` is the newest step of all
+    /// generations before.
+    fn add_generation(
+        &mut self,
+        record: &GenerationRecord<'_>,
+        from: Timestamp,
+        to: Timestamp,
+        newest_step: &mut Option<u64>,
+    ) -> i64 {
+        let Some(first) = record.points.first() else {
+            self.unmeasured_ms += to.millis_since(from);
+            return 0;
+        };
+        let before = *newest_step;
+        let mut at = first.at.clamp(from, to);
+        let mut step = first.step.0;
+        let mut productive_ms = 0;
+        self.starting_ms += at.millis_since(from);
+        for point in &record.points[1..] {
+            let next = point.at.clamp(at, to);
+            let span_ms = next.millis_since(at);
+            let new_ms = (span_ms as f64 * new_share(step, point.step.0, before)).round() as i64;
+            productive_ms += new_ms;
+            self.repeated_ms += span_ms - new_ms;
+            at = next;
+            step = step.max(point.step.0);
+        }
+        self.idle_ms += to.millis_since(at);
+        self.productive_ms += productive_ms;
+        *newest_step = before.max(Some(step));
+        productive_ms
+    }
+}
+
+/// Returns the share of the steps after `from` up to `to` that come after `before`.
+fn new_share(from: u64, to: u64, before: Option<u64>) -> f64 {
+    let steps = to.saturating_sub(from);
+    let new = to.saturating_sub(before.unwrap_or(0).max(from));
+    if steps == 0 { 0.0 } else { new as f64 / steps as f64 }
+}
+
+fn generations(job: &JobView, until: Timestamp) -> BTreeMap<Generation, GenerationRecord<'_>> {
+    let mut all: BTreeMap<Generation, GenerationRecord<'_>> = BTreeMap::new();
+    for span in &job.spans {
+        if let Some((generation, rank)) = span.generation.zip(span.rank) {
+            let record = all.entry(generation).or_default();
+            record.ranks.insert(rank);
+            record.extend(span.from, span.to.unwrap_or(until));
+        }
+    }
+    for point in &job.progress {
+        let record = all.entry(point.generation).or_default();
+        record.extend(point.at, point.at);
+        record.points.push(point);
+    }
+    for record in all.values_mut() {
+        record.points.sort_by_key(|point| point.at);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rankguard_model::{JobSpec, NodeId, NodeRange, StateSpan, Step};
+
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp(0).after(Duration::from_secs(seconds))
+    }
+
+    fn spec() -> JobSpec {
+        JobSpec {
+            id: JobId::from("train"),
+            command: vec!["true".to_owned()],
+            env: BTreeMap::new(),
+            workdir: None,
+            nodes: NodeRange { min: 1, max: 1 },
+            ranks_per_node: 2,
+            checkpoint: None,
+            max_restarts: 3,
+            user: None,
+            resume_from: None,
+            standby: None,
+        }
+    }
+
+    fn job() -> JobView {
+        serde_json::from_value(serde_json::json!({
+            "spec": spec(),
+            "state": "finished",
+            "reason": null,
+            "generation": 2,
+            "placements": [],
+            "step": null,
+            "checkpoints": [],
+            "progress": [],
+            "spans": [],
+            "submitted_at": at(0),
+            "ended_at": at(100),
+        }))
+        .expect("a view")
+    }
+
+    fn span(job: &mut JobView, generation: u64, rank: u32, from: u64, to: Option<u64>) {
+        job.spans.push(StateSpan {
+            node: NodeId::from("n1"),
+            rank: Some(Rank(rank)),
+            generation: Some(Generation(generation)),
+            state: "running".to_owned(),
+            from: at(from),
+            to: to.map(at),
+        });
+    }
+
+    fn step(job: &mut JobView, generation: u64, seconds: u64, step: u64) {
+        job.progress.push(ProgressPoint {
+            at: at(seconds),
+            generation: Generation(generation),
+            step: Step(step),
+            loss: None,
+            step_ms: 1.0,
+        });
+    }
+
+    /// Two ranks wait 5 s, start in 5 s, make 30 steps in 30 s, hang for 10 s, are replaced after 10 s from step 20, and
+    /// repeat 10 of 40 steps.
+    fn restarted() -> JobView {
+        let mut job = job();
+        for rank in 0..2 {
+            span(&mut job, 1, rank, 5, Some(50));
+            span(&mut job, 2, rank, 60, Some(100));
+        }
+        step(&mut job, 1, 10, 1);
+        step(&mut job, 1, 40, 31);
+        step(&mut job, 2, 65, 21);
+        step(&mut job, 2, 95, 51);
+        job
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_wall_time() {
+        let time = JobTime::of(&restarted(), at(500));
+        assert_eq!(time.wall_ms, 100_000, "it ended");
+        assert_eq!(
+            (time.waiting_ms, time.starting_ms, time.idle_ms),
+            (15_000, 10_000, 15_000)
+        );
+        assert_eq!((time.productive_ms, time.repeated_ms), (50_000, 10_000));
+        assert_eq!(time.ettr, Some(0.5));
+        assert!((time.rank_hours - 2.0 * 85.0 / 3_600.0).abs() < 1e-9, "{time:?}");
+        assert!((time.rank_hours_lost - 2.0 * 35.0 / 3_600.0).abs() < 1e-9, "{time:?}");
+        assert!(time.is_complete);
+    }
+
+    #[test]
+    fn a_job_without_steps_has_no_ratio() {
+        let mut job = job();
+        span(&mut job, 1, 0, 10, Some(100));
+        let time = JobTime::of(&job, at(100));
+        assert_eq!((time.ettr, time.unmeasured_ms, time.waiting_ms), (None, 90_000, 10_000));
+    }
+
+    #[test]
+    fn a_running_job_counts_until_now() {
+        let mut job = job();
+        (job.state, job.ended_at) = (JobState::Running, None);
+        span(&mut job, 1, 0, 0, None);
+        step(&mut job, 1, 10, 1);
+        step(&mut job, 1, 60, 51);
+        let time = JobTime::of(&job, at(80));
+        assert_eq!(
+            (time.wall_ms, time.productive_ms, time.idle_ms),
+            (80_000, 50_000, 20_000)
+        );
+    }
+
+    #[test]
+    fn spans_that_were_removed_make_a_lower_bound() {
+        let mut job = restarted();
+        job.spans.retain(|span| span.generation == Some(Generation(2)));
+        let time = JobTime::of(&job, at(100));
+        assert!(!time.is_complete);
+        assert_eq!(time.ettr, Some(0.5), "its points are known");
+    }
+
+    /// Clocks of nodes differ, and old processes end while new ones start.
+    #[test]
+    fn no_moment_counts_twice() {
+        let mut job = job();
+        span(&mut job, 1, 0, 0, Some(70));
+        span(&mut job, 2, 0, 60, Some(120));
+        step(&mut job, 1, 0, 1);
+        step(&mut job, 1, 90, 91);
+        step(&mut job, 2, 50, 92);
+        step(&mut job, 2, 130, 172);
+        let time = JobTime::of(&job, at(100));
+        let parts = [
+            time.productive_ms,
+            time.repeated_ms,
+            time.starting_ms,
+            time.idle_ms,
+            time.waiting_ms,
+            time.unmeasured_ms,
+        ];
+        assert_eq!(parts.iter().sum::<i64>(), time.wall_ms, "{time:?}");
+        assert!(parts.iter().all(|part| *part >= 0), "{time:?}");
+        assert_eq!(time.ettr, Some(1.0));
+    }
+}

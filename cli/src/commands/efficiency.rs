@@ -1,0 +1,122 @@
+//! `rankguard efficiency`: use of the wall time of jobs, and their effective training time ratio.
+
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use rankguard_model::{JobId, StatusView, Timestamp};
+use rankguard_summary::JobTime;
+
+use super::case_source::{CaseSourceArgs, SourcedCases};
+use super::case_summary::{escaped, interval};
+use crate::args::{CommonArgs, OutputFormat};
+use crate::display_text::job_state;
+use crate::error::CliError;
+use crate::listing::{self, TableColumn};
+use crate::out;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EfficiencyArgs {
+    /// Jobs to report; all of the source without one
+    #[arg(value_name = "JOB")]
+    jobs: Vec<JobId>,
+    #[command(flatten)]
+    source: CaseSourceArgs,
+    /// Format of the output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: EfficiencyFormat,
+}
+
+/// Output format of the report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum EfficiencyFormat {
+    /// Aligned table for people
+    #[default]
+    Table,
+    /// JSON: one document
+    Json,
+    /// JSON Lines: one job per line
+    Jsonl,
+    /// Comma-separated values with a header row
+    Csv,
+    /// Table in Markdown
+    Markdown,
+}
+
+const COLUMNS: &[TableColumn<JobTime>] = &[
+    ("job", |time| time.job.to_string()),
+    ("state", |time| job_state(time.state).to_owned()),
+    ("ETTR", ettr),
+    ("wall", |time| duration(time.wall_ms)),
+    ("productive", |time| duration(time.productive_ms)),
+    ("repeated", |time| duration(time.repeated_ms)),
+    ("starting", |time| duration(time.starting_ms)),
+    ("idle", |time| duration(time.idle_ms)),
+    ("waiting", |time| duration(time.waiting_ms)),
+    ("without steps", |time| duration(time.unmeasured_ms)),
+    ("rank hours", |time| format!("{:.3}", time.rank_hours)),
+    ("rank hours lost", |time| format!("{:.3}", time.rank_hours_lost)),
+];
+
+pub(crate) fn run(args: &EfficiencyArgs, common: &CommonArgs) -> Result<(), CliError> {
+    let SourcedCases { status, end, .. } = args.source.cases(common)?;
+    let Some(status) = status else {
+        return Err(CliError::usage(
+            "the agent of this node knows no jobs",
+            "name a controller, or its journal with --journal PATH",
+        ));
+    };
+    let times = times(&args.jobs, &status, end)?;
+    print(args.format, &times);
+    super::status::note_journal_gaps(&status);
+    Ok(())
+}
+
+/// Divides the time of the named jobs, or of all; the newest submission comes first.
+fn times(names: &[JobId], status: &StatusView, now: Timestamp) -> Result<Vec<JobTime>, CliError> {
+    let known = |name: &&JobId| status.jobs.iter().any(|job| job.spec.id == **name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        return Err(CliError::usage(
+            format!("there is no job {unknown}"),
+            "`rankguard status --all` lists the jobs of a controller",
+        ));
+    }
+    let is_named = |name: &JobId| names.is_empty() || names.contains(name);
+    let jobs = status.jobs.iter().filter(|job| is_named(&job.spec.id));
+    let mut times: Vec<JobTime> = jobs.map(|job| JobTime::of(job, now)).collect();
+    times.sort_by_key(|time| std::cmp::Reverse(time.submitted_at));
+    Ok(times)
+}
+
+/// Formats the ratio as a percentage; a plus marks a lower bound.
+fn ettr(time: &JobTime) -> String {
+    let more = if time.is_complete { "" } else { "+" };
+    time.ettr
+        .map_or_else(String::new, |ratio| format!("{:.1} %{more}", 100.0 * ratio))
+}
+
+fn duration(millis: i64) -> String {
+    match millis {
+        0 => String::new(),
+        some => interval(some as f64 / 1e3),
+    }
+}
+
+fn print(format: EfficiencyFormat, times: &[JobTime]) {
+    match format {
+        EfficiencyFormat::Table => listing::print(OutputFormat::Table, times, COLUMNS),
+        EfficiencyFormat::Json => listing::print(OutputFormat::Json, times, COLUMNS),
+        EfficiencyFormat::Jsonl => listing::print(OutputFormat::Jsonl, times, COLUMNS),
+        EfficiencyFormat::Csv => listing::print(OutputFormat::Csv, times, COLUMNS),
+        EfficiencyFormat::Markdown => out::text(&markdown(times)),
+    }
+}
+
+fn markdown(times: &[JobTime]) -> String {
+    let headings: Vec<&str> = COLUMNS.iter().map(|(heading, _)| *heading).collect();
+    let mut text = format!("| {} |\n|{}\n", headings.join(" | "), "---|".repeat(headings.len()));
+    for time in times {
+        let cells: Vec<String> = COLUMNS.iter().map(|(_, cell)| escaped(&cell(time))).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}
