@@ -30,6 +30,7 @@ pub(crate) mod preflight;
 pub(crate) mod rendezvous;
 pub(crate) mod report;
 pub(crate) mod run;
+mod scheduler_sides;
 pub(crate) mod shell;
 pub(crate) mod slurm;
 pub(crate) mod stack_calls;

@@ -8,21 +8,24 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 41] = [
+pub(crate) const RANKS: [(&str, u32); 44] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
+    ("rankguard-fake-kubernetes", 0),
     ("rankguard-pickle", 0),
     ("rankguard-tcp-store", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-identity", 1),
-    ("rankguard-slurm", 1),
+    ("rankguard-scheduler-nodes", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),
     ("rankguard-web-client", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
+    ("rankguard-slurm", 2),
+    ("rankguard-kubernetes", 2),
     ("rankguard-policies", 2),
     ("rankguard-console", 2),
     ("rankguard-reader", 2),

@@ -8,7 +8,7 @@ use cargo_metadata::DependencyKind;
 use crate::{metadata, root};
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 13] = [
+const PURE: [&str; 14] = [
     "model",
     "pickle",
     "analyzers/faults",
@@ -22,6 +22,7 @@ const PURE: [&str; 13] = [
     "checkpoint/format",
     "checkpoint/schedule",
     "controller/core",
+    "integrations/nodes",
 ];
 
 /// Libraries that would bring in what a pure crate must not know.

@@ -1,4 +1,4 @@
-//! HTTP client of requests to services of others: notification receivers, language models.
+//! HTTP client of requests to services of others: notification receivers, language models, the API of Kubernetes.
 //!
 //! A [`WebClient`] has deadlines, follows no redirect, and trusts the authorities of a file or those of the system. An
 //! answer is read up to a bound ([`read_body`]), and error texts contain no URL, of which the path may be a secret.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response, Url};
+use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -68,6 +68,11 @@ impl WebClient {
     /// Begins a POST request.
     pub fn post(&self, url: Url) -> RequestBuilder {
         self.client.post(url)
+    }
+
+    /// Begins a request of any method.
+    pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.client.request(method, url)
     }
 
     /// Returns the text of a failed request, with its causes and without its URL.

@@ -4,14 +4,14 @@ mod exclude;
 mod prolog;
 mod sync;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rankguard_model::NodeView;
 use rankguard_slurm::{ControllerNode, NameMap, Scontrol, ScontrolError};
 
+use super::scheduler_sides::read_names;
 use crate::args::CommonArgs;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -52,15 +52,9 @@ impl ScontrolArgs {
     }
 
     fn name_map(&self) -> Result<NameMap, CliError> {
-        self.names.as_deref().map_or_else(|| Ok(NameMap::default()), read_names)
+        let hint = "write one pair a line: the name in Slurm, the name in Rankguard";
+        read_names(self.names.as_deref(), hint)
     }
-}
-
-fn read_names(path: &Path) -> Result<NameMap, CliError> {
-    let hint = "write one pair a line: the name in Slurm, the name in Rankguard";
-    let failed = |what: String| CliError::usage(format!("cannot read {}: {what}", path.display()), hint);
-    let text = fs::read_to_string(path).map_err(|problem| failed(problem.to_string()))?;
-    NameMap::parse(&text).map_err(|problem| failed(problem.to_string()))
 }
 
 /// Returns a node of the controller for the comparison.

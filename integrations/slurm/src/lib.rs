@@ -8,24 +8,21 @@
 //!
 //! Invariants: a drain or a cordon without the mark is never lifted, and its reason is never replaced. A node that one side
 //! does not know, or cannot describe, causes no action. The number of nodes that are drained here is limited
-//! ([`DrainLimit`]).
+//! ([`NodeLimit`]).
 //!
 //! [`Scontrol`] runs Slurm's own program with an argument vector, never through a shell. Reasons and names of either side are
 //! foreign text: they are bounded and reduced to plain characters before they pass to the other side.
 //!
 //! Absent: jobs, partitions, reservations and accounting of Slurm.
 
-mod drain_limit;
 mod host_list;
-mod name_map;
 pub mod reason;
 mod reconcile;
 mod scontrol;
 mod slurm_node;
 
-pub use drain_limit::DrainLimit;
 pub use host_list::host_list;
-pub use name_map::{NameMap, NameMapError, NamePairs};
+pub use rankguard_scheduler_nodes::{NameMap, NameMapError, NamePairs, NodeLimit};
 pub use reconcile::{ControllerNode, NodePair, SyncAction, SyncPlan, reconcile};
 pub use scontrol::{Scontrol, ScontrolError};
 pub use slurm_node::{NodeAvailability, NodeListing, SlurmNode};

@@ -4,7 +4,7 @@
 //! `slurm drain: REASON (set by USER)` in Rankguard. A person who edits or extends a mirror in Slurm makes it a reason of
 //! their own: the end mark is then missing, or no longer at the end.
 
-use rankguard_model::is_hidden;
+use rankguard_scheduler_nodes::plain_text;
 
 /// Start of the reason of a drain that mirrors a cordon.
 const DRAIN_MARK: &str = "rankguard: ";
@@ -21,7 +21,7 @@ const USER_MAX: usize = 32;
 /// Returns the reason of a drain in Slurm for these reasons of a cordon.
 pub fn drain_reason(reasons: &[&str]) -> String {
     let text = reasons.join(", ");
-    format!("{DRAIN_MARK}{}{DRAIN_END}", plain(&text, TEXT_MAX))
+    format!("{DRAIN_MARK}{}{DRAIN_END}", plain_text(&text, TEXT_MAX))
 }
 
 /// Returns true if the reason of a drain in Slurm is a mirror that is unchanged.
@@ -34,9 +34,9 @@ pub fn is_mirrored_drain(reason: &str) -> bool {
 
 /// Returns the reason of a cordon for a drain in Slurm.
 pub fn cordon_reason(reason: &str, user: Option<&str>) -> String {
-    let text = plain(reason, TEXT_MAX);
+    let text = plain_text(reason, TEXT_MAX);
     match user {
-        Some(user) => format!("{CORDON_MARK}{text} (set by {})", plain(user, USER_MAX)),
+        Some(user) => format!("{CORDON_MARK}{text} (set by {})", plain_text(user, USER_MAX)),
         None => format!("{CORDON_MARK}{text}"),
     }
 }
@@ -44,28 +44,4 @@ pub fn cordon_reason(reason: &str, user: Option<&str>) -> String {
 /// Returns true if the reason of a cordon is a mirror.
 pub fn is_mirrored_cordon(reason: &str) -> bool {
     reason.starts_with(CORDON_MARK)
-}
-
-/// Reduces foreign text to one line of printable ASCII without quotes and semicolons: `scontrol` removes quotes, and a
-/// semicolon separates the reasons of a cordon.
-fn plain(text: &str, most: usize) -> String {
-    let letter = |letter: char| match letter {
-        '"' => '\'',
-        ';' => ',',
-        _ if letter.is_whitespace() || is_hidden(letter) => ' ',
-        _ if letter.is_ascii_graphic() => letter,
-        _ => '?',
-    };
-    let text: String = text.chars().take(most.saturating_mul(4)).map(letter).collect();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let mut text = words.join(" ");
-    if text.len() > most {
-        text.truncate(most.saturating_sub(3));
-        text.push_str("...");
-    }
-    if text.is_empty() {
-        "no reason given".to_owned()
-    } else {
-        text
-    }
 }

@@ -10,7 +10,8 @@
 //!
 //! A node that Rankguard lost has its cordon, if any, as before; silence is not a reason.
 
-use crate::drain_limit::DrainLimit;
+use rankguard_scheduler_nodes::NodeLimit;
+
 use crate::reason::{cordon_reason, drain_reason, is_mirrored_cordon};
 use crate::slurm_node::NodeAvailability;
 
@@ -89,7 +90,7 @@ pub struct SyncPlan {
 }
 
 /// Compares the sides of every node.
-pub fn reconcile(pairs: &[NodePair], limit: DrainLimit) -> SyncPlan {
+pub fn reconcile(pairs: &[NodePair], limit: NodeLimit) -> SyncPlan {
     let limit = limit.nodes(pairs.len());
     let is_retained = |pair: &&NodePair| {
         matches!(pair.slurm, NodeAvailability::Mirrored { .. }) && !pair.controller.own_reasons().is_empty()

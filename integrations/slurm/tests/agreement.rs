@@ -1,9 +1,9 @@
 //! Comparison of both sides: the table, and random walks that end in agreement.
 
 use proptest::prelude::*;
-use rankguard_slurm::{ControllerNode, DrainLimit, NodeAvailability, NodePair, SyncAction, reason, reconcile};
+use rankguard_slurm::{ControllerNode, NodeAvailability, NodeLimit, NodePair, SyncAction, reason, reconcile};
 
-const ALL: DrainLimit = DrainLimit::Percent(100);
+const ALL: NodeLimit = NodeLimit::Percent(100);
 
 fn closed(reason: &str) -> NodeAvailability {
     NodeAvailability::Closed {
@@ -100,13 +100,13 @@ fn rg_6_a_faulty_rankguard_drains_no_more_nodes_than_the_limit() {
     let mut pairs: Vec<NodePair> = (0..20)
         .map(|number| pair(number, NodeAvailability::Open, &["case 1: x"]))
         .collect();
-    let plan = reconcile(&pairs, DrainLimit::DEFAULT);
+    let plan = reconcile(&pairs, NodeLimit::DEFAULT);
     assert_eq!((plan.actions.len(), plan.held_back.len(), plan.limit), (2, 18, 2));
     // Those that are drained already count; those that are about to be resumed do not.
     pairs[0].slurm = mirrored(&["case 1: x"]);
     pairs[1].slurm = mirrored(&["case 1: x"]);
     pairs[1].controller = ControllerNode::default();
-    let plan = reconcile(&pairs, DrainLimit::DEFAULT);
+    let plan = reconcile(&pairs, NodeLimit::DEFAULT);
     let drains = plan
         .actions
         .iter()
@@ -117,7 +117,7 @@ fn rg_6_a_faulty_rankguard_drains_no_more_nodes_than_the_limit() {
         pair.slurm = closed("outage");
         pair.controller = ControllerNode::default();
     });
-    assert_eq!(reconcile(&pairs, DrainLimit::Nodes(0)).actions.len(), 20);
+    assert_eq!(reconcile(&pairs, NodeLimit::Nodes(0)).actions.len(), 20);
 }
 
 /// Event of a walk about one of three nodes.

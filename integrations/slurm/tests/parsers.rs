@@ -1,6 +1,6 @@
 //! Readers of foreign text, host lists and names.
 
-use rankguard_slurm::{DrainLimit, NameMap, NameMapError, NodeAvailability, NodeListing, host_list, reason};
+use rankguard_slurm::{NameMap, NameMapError, NodeAvailability, NodeLimit, NodeListing, host_list, reason};
 
 /// Output of `scontrol --all --oneliner show node` of Slurm 22.05.8.
 const REAL: &str = include_str!("scontrol_nodes.txt");
@@ -208,7 +208,7 @@ fn names_match_if_equal_or_short_against_full_or_given() {
         ("r1u7", "gpu-07.example"),
     ];
     assert_eq!(known, wanted);
-    assert_eq!(pairs.only_slurm, ["c.one", "gpu-03", "login"]);
+    assert_eq!(pairs.only_scheduler, ["c.one", "gpu-03", "login"]);
     assert_eq!(pairs.only_rankguard, ["c.two", "gpu-03.a", "gpu-03.b"]);
 
     assert_eq!(NameMap::parse("a b c"), Err(NameMapError::Form { line: 1 }));
@@ -222,12 +222,12 @@ fn names_match_if_equal_or_short_against_full_or_given() {
 
 #[test]
 fn limits_are_numbers_or_shares() {
-    let nodes = |text: &str, total| text.parse::<DrainLimit>().map(|limit| limit.nodes(total));
+    let nodes = |text: &str, total| text.parse::<NodeLimit>().map(|limit| limit.nodes(total));
     assert_eq!(nodes("3", 1000), Ok(3));
     assert_eq!(nodes("10%", 1000), Ok(100));
     assert_eq!(nodes("10%", 6), Ok(1));
     assert_eq!((nodes("0", 9), nodes("0%", 9), nodes("100%", 9)), (Ok(0), Ok(0), Ok(9)));
     for wrong in ["", "%", "-1", "101%", "10 %", "ten"] {
-        assert!(wrong.parse::<DrainLimit>().is_err(), "{wrong:?}");
+        assert!(wrong.parse::<NodeLimit>().is_err(), "{wrong:?}");
     }
 }

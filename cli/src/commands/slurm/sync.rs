@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use rankguard_model::{NodeId, StatusView};
 use rankguard_slurm::{
-    DrainLimit, NameMap, NodeAvailability, NodeListing, NodePair, Scontrol, ScontrolError, SyncAction, SyncPlan,
+    NameMap, NodeAvailability, NodeLimit, NodeListing, NodePair, Scontrol, ScontrolError, SyncAction, SyncPlan,
     reconcile,
 };
 use tokio::time::{MissedTickBehavior, interval};
@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use super::{ScontrolArgs, controller_node, scontrol_failure};
 use crate::args::{CommonArgs, ControllerAddress};
 use crate::client::{ClientError, ControllerClient};
+use crate::commands::scheduler_sides::{current_status, report_silence};
 use crate::config::FlagValue;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -37,8 +38,8 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) interval: u64,
     /// Maximum number of nodes to drain in Slurm at a time, or share of the nodes of both sides: 8, 10%
-    #[arg(long, value_name = "LIMIT", default_value_t = DrainLimit::DEFAULT)]
-    pub(crate) max_drained: DrainLimit,
+    #[arg(long, value_name = "LIMIT", default_value_t = NodeLimit::DEFAULT)]
+    pub(crate) max_drained: NodeLimit,
     /// Compare once, print what would be changed, and change nothing; exit code 1: there is something to change
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -70,7 +71,7 @@ struct NodeSync {
     client: ControllerClient,
     scontrol: Scontrol,
     names: NameMap,
-    limit: DrainLimit,
+    limit: NodeLimit,
     reported: ReportedFacts,
 }
 
@@ -148,9 +149,9 @@ impl NodeSync {
     async fn compare(&mut self) {
         let (listing, status) = tokio::join!(self.scontrol.nodes(), self.client.status());
         let listing = listing.map_err(|problem| problem.to_string());
-        let status = status.map_err(|problem| problem.to_string()).and_then(current);
-        note_change("Slurm", &mut self.reported.slurm_problem, listing.as_ref().err());
-        note_change(
+        let status = status.map_err(|problem| problem.to_string()).and_then(current_status);
+        report_silence("Slurm", &mut self.reported.slurm_problem, listing.as_ref().err());
+        report_silence(
             "the controller",
             &mut self.reported.controller_problem,
             status.as_ref().err(),
@@ -241,24 +242,6 @@ impl ApplyError {
     }
 }
 
-/// Returns the status if the controller works; otherwise the status is of before.
-fn current(status: StatusView) -> Result<StatusView, String> {
-    match status.degraded {
-        Some(why) => Err(format!("it decides nothing: {why}")),
-        None => Ok(status),
-    }
-}
-
-/// Reports the begin and the end of a problem.
-fn note_change(side: &str, reported: &mut Option<String>, problem: Option<&String>) {
-    match (&reported, problem) {
-        (None, Some(problem)) => warn!(%problem, "{side} does not answer; nothing is changed until it does"),
-        (Some(_), None) => info!("{side} answers again"),
-        _ => {}
-    }
-    *reported = problem.cloned();
-}
-
 /// Pairs the nodes of both sides, in order of the names in Slurm; the second value are nodes of one side only.
 fn pairs(names: &NameMap, listing: &NodeListing, status: &StatusView) -> (Vec<NodePair>, BTreeSet<String>) {
     let slurm = listing.nodes.iter().map(|node| node.name.as_str());
@@ -281,7 +264,7 @@ fn pairs(names: &NameMap, listing: &NodeListing, status: &StatusView) -> (Vec<No
         });
     }
     pairs.sort_by(|one, other| one.slurm_name.cmp(&other.slurm_name));
-    let slurm = found.only_slurm.iter().map(|name| format!("{name} (Slurm)"));
+    let slurm = found.only_scheduler.iter().map(|name| format!("{name} (Slurm)"));
     let rankguard = found.only_rankguard.iter().map(|name| format!("{name} (Rankguard)"));
     (pairs, slurm.chain(rankguard).collect())
 }

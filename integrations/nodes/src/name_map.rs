@@ -1,4 +1,4 @@
-//! Which node of Slurm is which node of Rankguard.
+//! Which node of a scheduler is which node of Rankguard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameMapError {
     /// A line has another form.
-    #[error("line {line}: write two names, of Slurm and of Rankguard: `n07 gpu-07.example`")]
+    #[error("line {line}: write two names, of the scheduler and of Rankguard: `n07 gpu-07.example`")]
     Form {
         /// Number of the line, from 1.
         line: usize,
@@ -25,17 +25,17 @@ pub enum NameMapError {
 /// (`gpu-07` and `gpu-07.example`) and no third name competes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameMap {
-    /// Name in Rankguard by name in Slurm.
+    /// Name in Rankguard by name in the scheduler.
     given: BTreeMap<String, String>,
 }
 
 /// Result of a comparison of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamePairs {
-    /// Name in Rankguard by name in Slurm.
+    /// Name in Rankguard by name in the scheduler.
     pub known: BTreeMap<String, String>,
-    /// Nodes that only Slurm has.
-    pub only_slurm: Vec<String>,
+    /// Nodes that only the scheduler has.
+    pub only_scheduler: Vec<String>,
     /// Nodes that only Rankguard has.
     pub only_rankguard: Vec<String>,
 }
@@ -51,17 +51,17 @@ impl NameMap {
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default();
             let words: Vec<&str> = line.split_whitespace().collect();
-            let (slurm, rankguard) = match words[..] {
+            let (scheduler, rankguard) = match words[..] {
                 [] => continue,
-                [slurm, rankguard] => (slurm, rankguard),
+                [scheduler, rankguard] => (scheduler, rankguard),
                 _ => return Err(NameMapError::Form { line: number }),
             };
             let twice = |name: &str| NameMapError::Twice {
                 line: number,
                 name: name.to_owned(),
             };
-            if map.given.insert(slurm.to_owned(), rankguard.to_owned()).is_some() {
-                return Err(twice(slurm));
+            if map.given.insert(scheduler.to_owned(), rankguard.to_owned()).is_some() {
+                return Err(twice(scheduler));
             }
             if !targets.insert(rankguard.to_owned()) {
                 return Err(twice(rankguard));
@@ -73,32 +73,32 @@ impl NameMap {
     /// Pairs the names of both sides; each is in at most one pair.
     pub fn pair<'n>(
         &self,
-        slurm: impl IntoIterator<Item = &'n str>,
+        scheduler: impl IntoIterator<Item = &'n str>,
         rankguard: impl IntoIterator<Item = &'n str>,
     ) -> NamePairs {
-        let mut slurm: BTreeSet<&str> = slurm.into_iter().collect();
+        let mut scheduler: BTreeSet<&str> = scheduler.into_iter().collect();
         let mut rankguard: BTreeSet<&str> = rankguard.into_iter().collect();
         let mut known = BTreeMap::new();
         for (one, other) in &self.given {
-            if slurm.contains(one.as_str()) && rankguard.contains(other.as_str()) {
-                slurm.remove(one.as_str());
+            if scheduler.contains(one.as_str()) && rankguard.contains(other.as_str()) {
+                scheduler.remove(one.as_str());
                 rankguard.remove(other.as_str());
                 known.insert(one.clone(), other.clone());
             }
         }
-        let equal: Vec<&str> = slurm.intersection(&rankguard).copied().collect();
+        let equal: Vec<&str> = scheduler.intersection(&rankguard).copied().collect();
         for name in equal {
-            slurm.remove(name);
+            scheduler.remove(name);
             rankguard.remove(name);
             known.insert(name.to_owned(), name.to_owned());
         }
-        let (by_slurm, by_rankguard) = (by_label(&slurm), by_label(&rankguard));
-        for (label, names) in by_slurm {
+        let (by_scheduler, by_rankguard) = (by_label(&scheduler), by_label(&rankguard));
+        for (label, names) in by_scheduler {
             if let ([one], Some([other])) = (&names[..], by_rankguard.get(label).map(Vec::as_slice))
                 // Two full names of different domains are two machines.
                 && (*one == label || *other == label)
             {
-                slurm.remove(one);
+                scheduler.remove(one);
                 rankguard.remove(other);
                 known.insert((*one).to_owned(), (*other).to_owned());
             }
@@ -106,7 +106,7 @@ impl NameMap {
         let texts = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect();
         NamePairs {
             known,
-            only_slurm: texts(slurm),
+            only_scheduler: texts(scheduler),
             only_rankguard: texts(rankguard),
         }
     }

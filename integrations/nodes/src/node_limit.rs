@@ -1,18 +1,18 @@
-//! Limit on nodes that are drained in Slurm for reasons of Rankguard (RG-6).
+//! Limit on nodes that a scheduler takes out of use for reasons of Rankguard (RG-6).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Largest number of nodes that are drained in Slurm at a time.
+/// Largest number of nodes that are out of use for reasons of Rankguard at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrainLimit {
+pub enum NodeLimit {
     /// Number of nodes.
     Nodes(usize),
     /// Share of the nodes that both sides know, percent; at least one node unless it is 0.
     Percent(u8),
 }
 
-impl DrainLimit {
+impl NodeLimit {
     /// Limit without a setting.
     pub const DEFAULT: Self = Self::Percent(10);
 
@@ -26,7 +26,7 @@ impl DrainLimit {
     }
 }
 
-impl fmt::Display for DrainLimit {
+impl fmt::Display for NodeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes(nodes) => write!(f, "{nodes}"),
@@ -35,7 +35,7 @@ impl fmt::Display for DrainLimit {
     }
 }
 
-impl FromStr for DrainLimit {
+impl FromStr for NodeLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
