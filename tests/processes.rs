@@ -16,6 +16,7 @@ mod failed_generation;
 mod http_api;
 mod identity;
 mod inject;
+mod kubernetes;
 mod launch;
 mod launcher;
 mod mirror_processes;

@@ -22,6 +22,7 @@ pub(crate) mod identity;
 pub(crate) mod inject;
 pub(crate) mod keep;
 pub(crate) mod keep_arenas;
+pub(crate) mod kubernetes;
 pub(crate) mod local;
 pub(crate) mod logs;
 pub(crate) mod node;

@@ -20,6 +20,7 @@ use crate::commands::gpu_calls::GpuCallsArgs;
 use crate::commands::history::HistoryArgs;
 use crate::commands::identity::IdentityArgs;
 use crate::commands::inject::InjectArgs;
+use crate::commands::kubernetes::KubernetesArgs;
 use crate::commands::logs::LogsArgs;
 use crate::commands::node::NodeArgs;
 use crate::commands::notify::NotifyArgs;
@@ -111,6 +112,8 @@ pub(crate) enum Command {
     Notify(NotifyArgs),
     /// Work beside Slurm: keep node states equal, gate the start of jobs, exclude nodes
     Slurm(SlurmArgs),
+    /// Work beside Kubernetes: node conditions, cordons kept equal, evictions, pods of a node
+    Kubernetes(KubernetesArgs),
     /// Write shell completions or manual pages
     Shell(ShellArgs),
     /// Connect a torchrun process to the controller; started by torchrun
@@ -206,6 +209,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Config(args) => commands::config::run(&args, common),
         Command::Notify(args) => commands::notify::run(&args, common),
         Command::Slurm(args) => commands::slurm::run(args, common),
+        Command::Kubernetes(args) => commands::kubernetes::run(args, common),
         Command::Shell(args) => commands::shell::run(&args, Cli::command()),
         Command::Rendezvous(args) => commands::rendezvous::run(&args, common),
         Command::GpuCalls(args) => commands::gpu_calls::run(&args),

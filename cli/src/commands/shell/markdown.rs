@@ -71,6 +71,13 @@ const GROUPS: &[CommandGroup] = &[
         ],
     },
     CommandGroup {
+        title: "Work beside Kubernetes",
+        examples: &[
+            "rankguard kubernetes sync --max-unavailable 10%",
+            "rankguard kubernetes pods gpu-07 --kubernetes http://127.0.0.1:8001",
+        ],
+    },
+    CommandGroup {
         title: "Find out what failed",
         examples: &[
             "rankguard cases --open",
