@@ -63,7 +63,7 @@ pids+=($!)
 "$server" --etcd-servers="http://127.0.0.1:$client" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --secure-port="$secure" \
     --cert-dir="$state/certs" --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$state/sa.pub" \
     --service-account-signing-key-file="$state/sa.key" --token-auth-file="$state/tokens.csv" --authorization-mode=RBAC \
-    --service-cluster-ip-range=10.0.0.0/24 --disable-admission-plugins=ServiceAccount,TaintNodesByCondition >"$state/server.log" 2>&1 &
+    --service-cluster-ip-range=10.0.0.0/24 --allow-privileged --disable-admission-plugins=ServiceAccount,TaintNodesByCondition >"$state/server.log" 2>&1 &
 pids+=($!)
 url=https://127.0.0.1:$secure
 for _ in $(seq 120); do

@@ -9,8 +9,8 @@ use crate::objects::{NodeObject, ObjectMeta, StatusObject, WatchLine};
 
 /// Longest line of a watch, bytes: one node.
 const LINE_BYTES_MAX: usize = 8 << 20;
-/// Longest silence of a watch. The server sends a bookmark about once a minute; after this time the connection counts as
-/// lost, and a new watch continues where it ended.
+/// Longest silence of a watch. The server sends a bookmark about once a minute; after this time the watch is ended here, as
+/// its connection may be lost, and a new one continues where it ended.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// Event of a watch.
@@ -50,10 +50,10 @@ impl NodeStream {
         }
     }
 
-    /// Waits for the next event; `None` if the server ended the watch.
+    /// Waits for the next event; `None` at the end of the watch.
     ///
     /// # Errors
-    /// The connection broke or is silent, or a line is no event; 410 if the version has expired.
+    /// The connection broke, or a line is no event; 410 if the version has expired.
     pub async fn next(&mut self) -> Result<Option<NodeEvent>, ApiError> {
         loop {
             if let Some(line) = self.take_line() {
@@ -66,8 +66,8 @@ impl NodeStream {
                 return Err(ApiError::Answer(format!("a line has more than {LINE_BYTES_MAX} bytes")));
             }
             let chunk = tokio::time::timeout(SILENCE_MAX, self.response.chunk()).await;
-            let silent = |_| ApiError::Unreachable(format!("no event within {} s", SILENCE_MAX.as_secs()));
-            let chunk = chunk.map_err(silent)?;
+            // The next watch shows whether the server is there.
+            let Ok(chunk) = chunk else { return Ok(None) };
             let broken =
                 |problem: reqwest::Error| ApiError::Unreachable(rankguard_model::with_causes(&problem.without_url()));
             match chunk.map_err(broken)? {

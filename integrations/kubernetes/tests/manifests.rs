@@ -24,7 +24,7 @@ fn resources() -> Vec<String> {
 }
 
 /// Documents of all resources.
-fn documents() -> Vec<Value> {
+pub(crate) fn documents() -> Vec<Value> {
     resources()
         .iter()
         .flat_map(|name| yaml_documents(&read(name)))

@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankguard_fake_kubernetes::yaml_documents;
 use rankguard_kubernetes::mark::{CORDON_ANNOTATION, CordonMark, TAINT_KEY};
 use rankguard_kubernetes::{
     ApiClient, ControllerCordon, EvictionOutcome, LeaseClaim, NodeRecord, NodeUse, NodeWatch, NodeWriter, ServerAccess,
@@ -71,26 +70,26 @@ impl Administrator {
         self.send("GET", &path, "application/json", &Value::Null).await.1
     }
 
-    /// Grants the rights of the shipped manifest to the user `sync`.
-    async fn grant(&self) {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes/sync.yaml");
-        let text = std::fs::read_to_string(path).expect("the manifest");
-        let namespace = json!({ "metadata": { "name": "rankguard" } });
-        self.create("/api/v1/namespaces", namespace).await;
-        for mut document in yaml_documents(&text) {
-            let api = "/apis/rbac.authorization.k8s.io/v1";
+    /// Creates all objects of the shipped manifests; the rights of the program go to the user `sync`.
+    async fn install(&self) {
+        for mut document in crate::manifests::documents() {
+            let rights = "/apis/rbac.authorization.k8s.io/v1";
             let path = match document["kind"].as_str() {
-                Some("ClusterRole") => format!("{api}/clusterroles"),
-                Some("ClusterRoleBinding") => format!("{api}/clusterrolebindings"),
-                Some("Role") => format!("{api}/namespaces/rankguard/roles"),
-                Some("RoleBinding") => format!("{api}/namespaces/rankguard/rolebindings"),
+                Some("Namespace") => "/api/v1/namespaces".to_owned(),
+                Some("ClusterRole") => format!("{rights}/clusterroles"),
+                Some("ClusterRoleBinding") => format!("{rights}/clusterrolebindings"),
+                Some("Role") => format!("{rights}/namespaces/rankguard/roles"),
+                Some("RoleBinding") => format!("{rights}/namespaces/rankguard/rolebindings"),
                 Some("Deployment") => "/apis/apps/v1/namespaces/rankguard/deployments".to_owned(),
+                Some("DaemonSet") => "/apis/apps/v1/namespaces/rankguard/daemonsets".to_owned(),
                 Some("ServiceAccount") => "/api/v1/namespaces/rankguard/serviceaccounts".to_owned(),
+                Some("Service") => "/api/v1/namespaces/rankguard/services".to_owned(),
+                Some("PersistentVolumeClaim") => "/api/v1/namespaces/rankguard/persistentvolumeclaims".to_owned(),
                 kind => panic!("{kind:?} has no path"),
             };
             if document["subjects"].is_array() {
-                document["subjects"] =
-                    json!([{ "kind": "User", "name": "sync", "apiGroup": "rbac.authorization.k8s.io" }]);
+                let user = json!({ "kind": "User", "name": "sync", "apiGroup": "rbac.authorization.k8s.io" });
+                document["subjects"] = json!([user]);
             }
             self.create(&path, document).await;
         }
@@ -128,7 +127,7 @@ struct RealBench {
 impl RealBench {
     async fn start(folder: &Path) -> Self {
         let admin = Administrator::new(folder);
-        admin.grant().await;
+        admin.install().await;
         // What an earlier run left.
         admin
             .send("DELETE", "/api/v1/nodes/r0", "application/json", &json!({}))
