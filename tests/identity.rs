@@ -696,3 +696,25 @@ fn a_revoked_operator_is_refused_at_once() {
     revoke(&[]).expect(64);
     revoke(&["--serial", "xyz"]).expect(64).says(&["is no serial number"]);
 }
+
+/// Eight processes revoke at once, in several rounds: the list has every serial number.
+#[test]
+fn revocations_at_once_lose_no_entry() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let ca = dir.path().join("ca");
+    rankguard(&["identity", "init", text_of(&ca)]).expect(0);
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let ca = &ca;
+                scope.spawn(move || {
+                    let serial = format!("4f{round:02}{number:02}");
+                    rankguard(&["identity", "revoke", "--ca", text_of(ca), "--serial", &serial]).expect(0);
+                });
+            }
+        });
+    }
+    let authority = CertificateAuthority::open(&ca).expect("an authority");
+    let revoked = authority.revoked().expect("a list");
+    assert_eq!(revoked.len(), 24, "{revoked:?}");
+}

@@ -1,12 +1,12 @@
 //! Private certificate authority of a cluster: creates itself, and signs certificates.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -27,6 +27,12 @@ const CA_KEY: &str = "ca.key";
 const CA_CRL: &str = "crl.pem";
 /// Record of the issued certificates: serial number, name and end of validity, one a line.
 const CA_ISSUED: &str = "issued.txt";
+/// File that a process holds locked while it replaces the revocation list.
+const CA_CRL_LOCK: &str = "crl.lock";
+/// Longest wait for that lock.
+const LOCK_DEADLINE: Duration = Duration::from_secs(30);
+/// Interval between two attempts to take it.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// Files of an identity in the directory that it was issued into.
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
@@ -234,9 +240,11 @@ impl CertificateAuthority {
         text.lines().enumerate().map(certificate).collect()
     }
 
-    /// Adds certificates to the revocation list and signs it again. Returns the path of the list.
+    /// Adds certificates to the revocation list and signs it again. Returns the path of the list. The list is read and
+    /// replaced under a lock, so that two revocations at once lose no entry.
     pub fn revoke(&self, serials: &[CertificateSerial]) -> Result<PathBuf, AuthorityError> {
         let path = self.dir.join(CA_CRL);
+        let _lock = self.lock_list()?;
         let now = crate::now();
         let mut revoked = self.revoked()?;
         for serial in serials {
@@ -263,6 +271,27 @@ impl CertificateAuthority {
         let written = rankguard_files::private::replace_file(&path, list.as_bytes(), 0o644);
         written.map_err(|source| io_error("write", &path, source))?;
         Ok(path)
+    }
+
+    /// Locks the revocation list against other processes, until the file is dropped.
+    fn lock_list(&self) -> Result<File, AuthorityError> {
+        let path = self.dir.join(CA_CRL_LOCK);
+        let failed = |source| io_error("lock", &path, source);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(failed)?;
+        let started = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(source)) => return Err(failed(source)),
+                Err(TryLockError::WouldBlock) if started.elapsed() > LOCK_DEADLINE => {
+                    let what = "another process has held it for 30 s";
+                    return Err(failed(io::Error::new(io::ErrorKind::TimedOut, what)));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_INTERVAL),
+            }
+        }
     }
 
     /// Returns the entries of the revocation list with their Unix times; none without a list.

@@ -14,8 +14,11 @@ use crate::refusals::{RefusalCounters, RefusalReason};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionPeer {
     pub address: Option<SocketAddr>,
-    /// Name in its certificate; `None` on loopback without an identity.
+    /// Name in its certificate; `None` on loopback without an identity, and for an anonymous client of a listener that
+    /// admits such clients ([`PeerListener::with_optional_certificates`](crate::PeerListener)).
     pub name: Option<Arc<PeerName>>,
+    /// True if the connection is TLS. A peer without a name is a local process only if this is false.
+    pub is_encrypted: bool,
 }
 
 impl ConnectionPeer {
@@ -24,16 +27,43 @@ impl ConnectionPeer {
         request.extensions().get()
     }
 
+    /// Returns a peer without TLS, which is a process of this machine.
+    pub fn plain(address: Option<SocketAddr>) -> Self {
+        Self {
+            address,
+            name: None,
+            is_encrypted: false,
+        }
+    }
+
+    /// Returns a peer of a TLS connection with the name of its certificate; `None` without a certificate.
+    pub fn encrypted(address: SocketAddr, name: Option<PeerName>) -> Self {
+        Self {
+            address: Some(address),
+            name: name.map(Arc::new),
+            is_encrypted: true,
+        }
+    }
+
+    /// Returns true if the peer uses TLS and presented no certificate.
+    pub fn is_anonymous(&self) -> bool {
+        self.is_encrypted && self.name.is_none()
+    }
+
     /// Returns true if the peer may act for this node: it is that node's agent, or on this machine, where no name is
     /// required.
     pub fn speaks_for(&self, node: &NodeId) -> bool {
-        self.name.as_ref().is_none_or(|name| name.is_agent_of(node))
+        match &self.name {
+            Some(name) => name.is_agent_of(node),
+            None => !self.is_encrypted,
+        }
     }
 
     /// Returns the peer's name for messages.
     pub fn words(&self) -> String {
         match &self.name {
             Some(name) => name.short(),
+            None if self.is_encrypted => "a client without a certificate".to_owned(),
             None => "a local caller without a certificate".to_owned(),
         }
     }
@@ -64,16 +94,43 @@ impl Interceptor for RoleInterceptor {
         let Some(caller) = ConnectionPeer::of(&request) else {
             return Err(Status::internal("the caller of this request is unknown"));
         };
-        match &caller.name {
-            Some(name) if !self.roles.contains(&name.role()) => {
-                let roles: Vec<&str> = self.roles.iter().map(|role| role.word()).collect();
-                let service = self.service;
-                let roles = roles.join(" or ");
-                let what = format!("{} may not {service}: use a certificate of role {roles}", name.short());
-                self.refusals.record(RefusalReason::Role, caller.address, &what);
-                Err(Status::permission_denied(what))
-            }
-            _ => Ok(request),
+        let is_admitted = match &caller.name {
+            Some(name) => self.roles.contains(&name.role()),
+            None => !caller.is_encrypted,
+        };
+        if is_admitted {
+            return Ok(request);
+        }
+        let roles: Vec<&str> = self.roles.iter().map(|role| role.word()).collect();
+        let service = self.service;
+        let roles = roles.join(" or ");
+        let what = format!(
+            "{} may not {service}: use a certificate of role {roles}",
+            caller.words()
+        );
+        self.refusals.record(RefusalReason::Role, caller.address, &what);
+        Err(Status::permission_denied(what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RG-13: the rights of a local process are not those of a TLS client without a certificate.
+    #[test]
+    fn a_tls_client_without_a_certificate_has_no_rights() {
+        let address: SocketAddr = "127.0.0.1:1".parse().expect("an address");
+        let node = NodeId::from("n1");
+        for (peer, may) in [
+            (ConnectionPeer::plain(Some(address)), true),
+            (ConnectionPeer::encrypted(address, None), false),
+        ] {
+            assert_eq!(peer.speaks_for(&node), may, "{peer:?}");
+            let mut request = Request::new(());
+            request.extensions_mut().insert(peer.clone());
+            let mut gate = RoleInterceptor::new("act", &[PeerRole::Operator], RefusalCounters::default());
+            assert_eq!(gate.call(request).is_ok(), may, "{peer:?}");
         }
     }
 }

@@ -8,7 +8,8 @@
 //! Invariants:
 //! - Without an identity only loopback is listened on or dialled.
 //! - With an identity, no application byte is read from, or sent to, a peer that has not presented a currently valid
-//!   certificate of the same authority and cluster. Sessions are not resumed: every connection presents its
+//!   certificate of the same authority and cluster. The only exception is a listener that admits anonymous TLS clients on
+//!   purpose: their peer has no name and no rights, and the service authenticates each request. Sessions are not resumed: every connection presents its
 //!   certificate.
 //! - A dialler states the expected peer, and learns before its first byte whether that peer accepts it (TLS 1.3 alone
 //!   would report it later, as a broken connection).

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -17,6 +18,7 @@ use crate::caller::ConnectionPeer;
 use crate::certificate::CertificateFields;
 use crate::handshake::{self, WELCOME};
 use crate::identity::TlsIdentity;
+use crate::loaded::LoadedIdentity;
 use crate::network::PeerTransport;
 use crate::protocol::AlpnProtocol;
 use crate::refusals::RefusalReason;
@@ -45,10 +47,21 @@ impl PeerListener {
     /// Starts to authenticate the connections of `listener`. [`PeerTransport::may_use`] must be checked before the socket is
     /// bound.
     pub fn new(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol) -> Self {
+        Self::start(listener, network, protocol, false)
+    }
+
+    /// Starts a listener that admits TLS clients without a certificate, too. Each such peer is anonymous
+    /// ([`ConnectionPeer::is_anonymous`]), and the service must authenticate its requests by other means.
+    pub fn with_optional_certificates(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol) -> Self {
+        Self::start(listener, network, protocol, true)
+    }
+
+    fn start(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol, admits_anonymous: bool) -> Self {
         let (give, wires) = mpsc::channel(BACKLOG);
         let door = Arc::new(PeerAuthenticator {
             network: network.clone(),
             protocol,
+            admits_anonymous,
         });
         let task = tokio::spawn(accept(listener, door, give));
         Self { wires, task }
@@ -109,6 +122,8 @@ async fn accept(listener: TcpListener, door: Arc<PeerAuthenticator>, give: mpsc:
 struct PeerAuthenticator {
     network: PeerTransport,
     protocol: AlpnProtocol,
+    /// True if clients without a certificate are admitted.
+    admits_anonymous: bool,
 }
 
 /// Reason for which a connection is closed.
@@ -119,10 +134,7 @@ impl PeerAuthenticator {
         // A socket that is already broken fails at its first use.
         let _ = stream.set_nodelay(true);
         let Some(identity) = self.network.identity() else {
-            let caller = ConnectionPeer {
-                address: Some(peer),
-                name: None,
-            };
+            let caller = ConnectionPeer::plain(Some(peer));
             return Some(PeerStream::plain(stream, caller));
         };
         let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, self.authenticate(identity, stream, peer)).await;
@@ -160,18 +172,16 @@ impl PeerAuthenticator {
             Ok(0) | Err(_) => return Ok(None),
         }
         let held = identity.held().await.map_err(|problems| bad(problems.to_string()))?;
-        let config = held.server(self.protocol.name());
+        let config = held.server(self.protocol.name(), self.admits_anonymous);
         let config = config.map_err(|problem| bad(handshake::words(&problem)))?;
         let secured = TlsAcceptor::from(config).accept(stream).await;
         let mut secured = secured.map_err(|problem| bad(handshake::failed(&problem)))?;
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let card = shown.ok_or_else(|| bad("it shows no certificate".to_owned()))?;
-        let CertificateFields { name, serial, .. } =
-            CertificateFields::of(card).map_err(|what| bad(format!("its certificate {what}")))?;
-        let own = held.card.name.cluster();
-        if name.cluster() != own {
-            return Err(bad(format!("it is {name}, and this is cluster {own}")));
-        }
+        let fields = match shown {
+            Some(card) => Some(self.own_cluster(&held, card)?),
+            None if self.admits_anonymous => None,
+            None => return Err(bad("it shows no certificate".to_owned())),
+        };
         let welcomed = async {
             if self.protocol.has_welcome() {
                 secured.write_u8(WELCOME).await?;
@@ -179,11 +189,24 @@ impl PeerAuthenticator {
             secured.flush().await
         };
         welcomed.await.map_err(|problem| bad(handshake::failed(&problem)))?;
-        let caller = ConnectionPeer {
-            address: Some(peer),
-            name: Some(Arc::new(name)),
-        };
-        let check = ConnectionCheck::new(identity, serial);
+        let (name, serial) = fields.map(|fields| (fields.name, fields.serial)).unzip();
+        let caller = ConnectionPeer::encrypted(peer, name);
+        let check = serial.map(|serial| ConnectionCheck::new(identity, serial));
         Ok(Some(PeerStream::tls(secured.into(), caller, check)))
+    }
+
+    /// Reads a client's certificate; refuses one of another cluster.
+    fn own_cluster(
+        &self,
+        held: &LoadedIdentity,
+        card: &CertificateDer<'_>,
+    ) -> Result<CertificateFields, ConnectionRefusal> {
+        let bad = |what: String| (RefusalReason::Certificate, what);
+        let fields = CertificateFields::of(card).map_err(|what| bad(format!("its certificate {what}")))?;
+        let own = held.card.name.cluster();
+        if fields.name.cluster() != own {
+            return Err(bad(format!("it is {}, and this is cluster {own}", fields.name)));
+        }
+        Ok(fields)
     }
 }

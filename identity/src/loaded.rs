@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustls::client::danger::ServerCertVerifier;
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -22,6 +22,8 @@ pub(crate) struct LoadedIdentity {
     roots: Arc<RootCertStore>,
     /// Verifier of client certificates.
     callers: Arc<dyn ClientCertVerifier>,
+    /// The same verifier for a listener that admits clients without a certificate.
+    optional_callers: Arc<dyn ClientCertVerifier>,
     /// Certificates that are refused.
     revoked: Arc<RevokedSerials>,
 }
@@ -34,16 +36,20 @@ impl LoadedIdentity {
         roots: Arc<RootCertStore>,
         revoked: Arc<RevokedSerials>,
     ) -> Result<Self, String> {
-        let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider()).build();
-        let callers = UnrevokedVerifier {
-            inner: callers.map_err(|problem| problem.to_string())?,
-            revoked: revoked.clone(),
+        let builder = || WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider());
+        let unrevoked = |inner: Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError>| {
+            let inner = inner.map_err(|problem| problem.to_string())?;
+            let revoked = revoked.clone();
+            Ok::<_, String>(Arc::new(UnrevokedVerifier { inner, revoked }))
         };
+        let callers = unrevoked(builder().build())?;
+        let optional_callers = unrevoked(builder().allow_unauthenticated().build())?;
         Ok(Self {
             card,
             key,
             roots,
-            callers: Arc::new(callers),
+            callers,
+            optional_callers,
             revoked,
         })
     }
@@ -57,10 +63,15 @@ impl LoadedIdentity {
     }
 
     /// Returns the configuration of a listener for TLS 1.3 and one application protocol: clients must present a
-    /// certificate of the authority, and sessions are not resumed.
-    pub(crate) fn server(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>, rustls::Error> {
+    /// certificate of the authority, unless `admits_anonymous`, and sessions are not resumed.
+    pub(crate) fn server(&self, protocol: &[u8], admits_anonymous: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let callers = if admits_anonymous {
+            &self.optional_callers
+        } else {
+            &self.callers
+        };
         let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
-        let builder = builder.with_client_cert_verifier(self.callers.clone());
+        let builder = builder.with_client_cert_verifier(callers.clone());
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
         config.alpn_protocols = vec![protocol.to_owned()];
         config.send_tls13_tickets = 0;

@@ -18,8 +18,10 @@ pub enum PeerRole {
     Controller,
     /// Acts for one node.
     Agent,
-    /// Submits jobs, drains nodes, queries.
+    /// Submits jobs, drains nodes, queries, issues tokens.
     Operator,
+    /// Queries, and changes nothing.
+    Viewer,
     /// Joins runs of torchrun, and does nothing else.
     Launcher,
 }
@@ -32,6 +34,7 @@ impl PeerRole {
             Self::Controller => "controller",
             Self::Agent => "agent",
             Self::Operator => "operator",
+            Self::Viewer => "viewer",
             Self::Launcher => "launcher",
         }
     }
@@ -43,7 +46,7 @@ impl PeerRole {
 
     /// Returns true if a cluster has several peers of the role, so that each has a name of its own.
     pub fn is_named(self) -> bool {
-        matches!(self, Self::Agent | Self::Operator | Self::Launcher)
+        matches!(self, Self::Agent | Self::Operator | Self::Viewer | Self::Launcher)
     }
 
     fn of(word: &str) -> Option<Self> {
@@ -52,6 +55,7 @@ impl PeerRole {
             Self::Controller,
             Self::Agent,
             Self::Operator,
+            Self::Viewer,
             Self::Launcher,
         ]
         .into_iter()

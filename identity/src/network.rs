@@ -173,10 +173,7 @@ impl PeerTransport {
     ) -> Result<PeerStream, DialError> {
         let host = host(address)?;
         let (at, stream) = self.connect(address, host).await?;
-        let caller = ConnectionPeer {
-            address: Some(at),
-            name: None,
-        };
+        let caller = ConnectionPeer::plain(Some(at));
         let Some(identity) = &self.identity else {
             return Ok(PeerStream::plain(stream, caller));
         };
@@ -200,12 +197,9 @@ impl PeerTransport {
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let shown = shown.ok_or_else(|| "it shows no certificate".to_owned());
         let fields = shown.and_then(CertificateFields::of).map_err(failed)?;
-        let caller = ConnectionPeer {
-            address: Some(at),
-            name: Some(Arc::new(fields.name)),
-        };
+        let caller = ConnectionPeer::encrypted(at, Some(fields.name));
         let check = ConnectionCheck::new(identity, fields.serial);
-        Ok(PeerStream::tls(secured.into(), caller, check))
+        Ok(PeerStream::tls(secured.into(), caller, Some(check)))
     }
 
     /// Connects to the first address of the host that may be dialled and accepts the connection; otherwise returns the

@@ -23,7 +23,7 @@ pub struct PeerStream {
 enum TransportStream {
     Plain(TcpStream),
     // Boxed, because its state exceeds a kilobyte.
-    Tls(Box<TlsStream<TcpStream>>, ConnectionCheck),
+    Tls(Box<TlsStream<TcpStream>>, Option<ConnectionCheck>),
 }
 
 impl PeerStream {
@@ -32,7 +32,7 @@ impl PeerStream {
         Self { stream, caller }
     }
 
-    pub(crate) fn tls(stream: TlsStream<TcpStream>, caller: ConnectionPeer, check: ConnectionCheck) -> Self {
+    pub(crate) fn tls(stream: TlsStream<TcpStream>, caller: ConnectionPeer, check: Option<ConnectionCheck>) -> Self {
         let stream = TransportStream::Tls(Box::new(stream), check);
         Self { stream, caller }
     }
@@ -43,11 +43,16 @@ impl PeerStream {
     }
 }
 
+/// Checks that the peer's certificate is not revoked; an anonymous peer has none.
+fn run(check: &mut Option<ConnectionCheck>) -> io::Result<()> {
+    check.as_mut().map_or(Ok(()), ConnectionCheck::run)
+}
+
 impl AsyncRead for PeerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            TransportStream::Tls(stream, check) => match check.run() {
+            TransportStream::Tls(stream, check) => match run(check) {
                 Ok(()) => Pin::new(stream).poll_read(cx, buf),
                 Err(revoked) => Poll::Ready(Err(revoked)),
             },
@@ -59,7 +64,7 @@ impl AsyncWrite for PeerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            TransportStream::Tls(stream, check) => match check.run() {
+            TransportStream::Tls(stream, check) => match run(check) {
                 Ok(()) => Pin::new(stream).poll_write(cx, buf),
                 Err(revoked) => Poll::Ready(Err(revoked)),
             },
@@ -87,7 +92,7 @@ impl AsyncWrite for PeerStream {
     ) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             TransportStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            TransportStream::Tls(stream, check) => match check.run() {
+            TransportStream::Tls(stream, check) => match run(check) {
                 Ok(()) => Pin::new(stream).poll_write_vectored(cx, bufs),
                 Err(revoked) => Poll::Ready(Err(revoked)),
             },

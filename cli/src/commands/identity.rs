@@ -34,7 +34,7 @@ pub(crate) enum IdentityAction {
         #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
         days: u32,
     },
-    /// Create a key and a certificate for a controller, agent, operator or launcher
+    /// Create a key and a certificate for a controller, agent, operator, viewer or launcher
     Issue(IssueArgs),
     /// Revoke certificates: writes the revocation list of the authority, for `identity.crl` on every machine
     Revoke(RevokeArgs),
@@ -55,7 +55,7 @@ pub(crate) struct IssueArgs {
     /// Role of the certificate's owner
     #[arg(long)]
     pub(crate) role: IssuedRole,
-    /// Name of the owner: the node of an agent, the person or tool of an operator, the person or team of a launcher; may be
+    /// Name of the owner: the node of an agent, the person or tool of an operator or viewer, the person or team of a launcher; may be
     /// repeated
     #[arg(long = "name", value_name = "NAME")]
     pub(crate) names: Vec<String>,
@@ -100,8 +100,10 @@ pub(crate) enum IssuedRole {
     Controller,
     /// Acts for one node
     Agent,
-    /// Submits jobs, drains nodes, reads state
+    /// Submits jobs, drains nodes, reads state, issues tokens
     Operator,
+    /// Reads state, changes nothing
+    Viewer,
     /// Joins runs of torchrun, nothing else
     Launcher,
 }
@@ -112,6 +114,7 @@ impl From<IssuedRole> for PeerRole {
             IssuedRole::Controller => Self::Controller,
             IssuedRole::Agent => Self::Agent,
             IssuedRole::Operator => Self::Operator,
+            IssuedRole::Viewer => Self::Viewer,
             IssuedRole::Launcher => Self::Launcher,
         }
     }
@@ -119,7 +122,7 @@ impl From<IssuedRole> for PeerRole {
 
 /// Hints for unusable names.
 const CLUSTER_HINT: &str = "set the name of the cluster with --cluster";
-const OWNER_HINT: &str = "set the name of an agent's node, an operator or a launcher with --name";
+const OWNER_HINT: &str = "set the name of an agent's node, an operator, a viewer or a launcher with --name";
 /// Maximum size of a file of names, in bytes.
 const NAMES_BYTES: u64 = 4 << 20;
 /// Maximum size of a certificate file, in bytes.

@@ -40,7 +40,7 @@ impl ApiServer {
     /// Starts to serve. [`PeerTransport::may_use`] must be checked before the socket is bound.
     pub fn start(listener: TcpListener, transport: &PeerTransport, service: ApiService) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let peers = PeerListener::new(listener, transport, AlpnProtocol::http());
+        let peers = PeerListener::with_optional_certificates(listener, transport, AlpnProtocol::http());
         let task = tokio::spawn(accept(peers, service));
         Ok(Self { task, address })
     }
