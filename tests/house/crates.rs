@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 44] = [
+pub(crate) const RANKS: [(&str, u32); 45] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
@@ -26,6 +26,7 @@ pub(crate) const RANKS: [(&str, u32); 44] = [
     ("rankguard-checkpoint-schedule", 1),
     ("rankguard-slurm", 2),
     ("rankguard-kubernetes", 2),
+    ("rankguard-access", 2),
     ("rankguard-policies", 2),
     ("rankguard-console", 2),
     ("rankguard-reader", 2),
