@@ -84,6 +84,12 @@ pub enum ControllerError {
         /// Requirement for a safe exposure.
         source: rankguard_identity::ExposedAddress,
     },
+    /// The tokens cannot be read.
+    #[error("cannot read the access tokens: {source}")]
+    Tokens { source: rankguard_access::TokenFileError },
+    /// The audit log cannot be used; without it no change is possible.
+    #[error("{source}")]
+    Audit { source: rankguard_access::AuditError },
     /// The HTTP API cannot be served.
     #[error("cannot serve the HTTP API on {address} (controller.http_listen)")]
     Http { address: SocketAddr, source: io::Error },

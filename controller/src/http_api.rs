@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use rankguard_api::{ApiServer, ApiService, ControllerHealth, StateFeed, StateReader};
+use rankguard_api::{ApiAccess, ApiServer, ApiService, ControllerHealth, StateFeed, StateReader};
 use rankguard_core::DecisionState;
 use rankguard_model::Timestamp;
 use tracing::info;
 
+use crate::access_control::AccessControl;
 use crate::address::{HTTP_ADDRESS_FILE, read_address_file, write_address_file};
 use crate::bind::bind_again;
 use crate::clock::MonotonicClock;
+use crate::command_executor::CommandExecutor;
 use crate::error::ControllerError;
 use crate::health::SharedHealth;
 use crate::settings::Settings;
@@ -28,7 +30,7 @@ impl HttpApi {
     pub(crate) async fn start(
         settings: &Settings,
         (state, last): (&DecisionState, Timestamp),
-        clock: MonotonicClock,
+        executor: CommandExecutor,
         health: &SharedHealth,
     ) -> Result<Option<Self>, ControllerError> {
         let Some(address) = settings.http_listen else {
@@ -39,7 +41,7 @@ impl HttpApi {
         let listener = bind_again(address, before).await.map_err(failed)?;
         let start = rankguard_identity::secret().ok_or(ControllerError::Random)?;
         let (feed, reader) = StateFeed::start(state.clone(), last, u64::from_le_bytes(start)).map_err(failed)?;
-        let server = serve(settings, listener, reader, clock, health).map_err(failed)?;
+        let server = serve(settings, listener, reader, executor, health).map_err(failed)?;
         write_address_file(&settings.state_dir, HTTP_ADDRESS_FILE, server.address)?;
         info!(address = %server.address, "the HTTP API is served");
         Ok(Some(Self { feed, server }))
@@ -50,15 +52,18 @@ fn serve(
     settings: &Settings,
     listener: tokio::net::TcpListener,
     reader: StateReader,
-    clock: MonotonicClock,
+    executor: CommandExecutor,
     health: &SharedHealth,
 ) -> std::io::Result<ApiServer> {
+    let AccessControl { tokens, audit, clock } = executor.access().clone();
     let health = ApiHealth {
         health: health.clone(),
         clock,
     };
     let refusals = settings.network.refusals().clone();
-    let service = ApiService::new(reader, Arc::new(health), refusals);
+    let changes = Arc::new(executor);
+    let access = ApiAccess { tokens, audit, changes };
+    let service = ApiService::new(reader, Arc::new(health), refusals, access);
     ApiServer::start(listener, &settings.network, service)
 }
 

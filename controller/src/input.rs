@@ -99,6 +99,16 @@ pub(crate) enum CommandRefusal {
     Unavailable(String),
 }
 
+impl CommandRefusal {
+    /// Describes the reason in one line.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Exists(why) | Self::Absent(why) | Self::Unavailable(why) => why.clone(),
+            Self::Invalid(problems) => problems.join("; "),
+        }
+    }
+}
+
 /// Query of an operator, with its reply channel.
 #[derive(Debug)]
 pub(crate) enum OperatorQuery {

@@ -40,6 +40,7 @@
 //! Not included: rights of single operators (each may do everything); several controllers on one state; webhook and
 //! scheduler executors.
 
+mod access_control;
 mod address;
 mod authority;
 mod batch;
@@ -47,6 +48,7 @@ mod bind;
 mod catalogue;
 mod claims;
 mod clock;
+mod command_executor;
 mod commits;
 mod error;
 mod event_loop;
@@ -69,6 +71,7 @@ mod name_conflicts;
 mod node_query;
 mod notifications;
 mod operator;
+mod operator_calls;
 mod quorum_ids;
 mod rendezvous;
 mod rendezvous_service;

@@ -2,23 +2,30 @@
 
 use std::time::Duration;
 
+use rankguard_access::{
+    AccessRole, AuditDoor, AuditFilter, AuditOutcome, CallerIdentity, NewAuditEntry, NewToken, RoleError, TokenError,
+    TokenScope, TokenStore, TokenView,
+};
 use rankguard_checkpoint::Store;
-use rankguard_identity::ConnectionPeer;
+use rankguard_identity::{ConnectionPeer, PeerRole};
 use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, Timestamp, with_causes};
 use rankguard_proto::v1;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use crate::claims::{self, ClaimRegistry};
-use crate::input::{CommandRefusal, LoopInput, OperatorCommand, OperatorQuery};
+use crate::command_executor::{ANSWER_DEADLINE, CommandExecutor, CommandFailure, CommandOrigin, late};
+use crate::input::{LoopInput, OperatorCommand, OperatorQuery};
+use crate::operator_calls::OperatorCall;
 use crate::rendezvous_task::RendezvousInput;
 use crate::session::stopping;
 use crate::submission;
 
-/// Time limit of an answer: a journal on a hanging disk must not block operators.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// Most entries of the audit log in a reply.
+const AUDIT_ENTRIES_MAX: usize = 10_000;
 
 /// Longest note about a case, and longest author name, bytes.
 const NOTE_BYTES_MAX: usize = 4 << 10;
@@ -30,15 +37,66 @@ pub(crate) struct OperatorService {
     inputs: mpsc::Sender<LoopInput>,
     rendezvous: mpsc::Sender<RendezvousInput>,
     claims: ClaimRegistry,
+    executor: CommandExecutor,
 }
 
 impl OperatorService {
-    pub(crate) fn new(inputs: mpsc::Sender<LoopInput>, rendezvous: mpsc::Sender<RendezvousInput>) -> Self {
+    pub(crate) fn new(
+        inputs: mpsc::Sender<LoopInput>,
+        rendezvous: mpsc::Sender<RendezvousInput>,
+        executor: CommandExecutor,
+    ) -> Self {
         Self {
             inputs,
             rendezvous,
             claims: ClaimRegistry::default(),
+            executor,
         }
+    }
+
+    /// Submits a job, with a claim of its checkpoint folder if it has one.
+    async fn submit(&self, origin: CommandOrigin, spec: JobSpec) -> Result<(), Status> {
+        store_can_be_used(&spec).await?;
+        if spec.checkpoint.is_none() || !submission::problems(&spec).is_empty() {
+            let command = OperatorCommand::Submit { spec, claim: None };
+            return self.command(origin, command).await.map(drop);
+        }
+        let _hold = self.claims.hold(&spec.id)?;
+        let floor = self
+            .query(|reply| OperatorQuery::Name(Box::new(spec.clone()), reply))
+            .await?;
+        let floor = floor.map_err(CommandFailure::Refused)?;
+        let claimed = claims::claim_store(&spec, floor).await?;
+        let claim = Some(Box::new(claimed.claim.clone()));
+        let submitted = self.command(origin, OperatorCommand::Submit { spec, claim }).await;
+        if let Err(refusal) = submitted {
+            claims::undo(claimed, &refusal).await;
+            return Err(refusal);
+        }
+        Ok(())
+    }
+
+    /// Carries out a change of the tokens on a blocking thread, and records it.
+    async fn change_token<T: Send + 'static>(
+        &self,
+        entry: NewAuditEntry,
+        change: impl FnOnce(&TokenStore, Timestamp) -> Result<T, TokenError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let access = self.executor.access().clone();
+        let changed = tokio::spawn(async move {
+            let ticket = access.begin(entry).await.map_err(Status::unavailable)?;
+            let (tokens, now) = (access.tokens.clone(), access.clock.now());
+            let changed = spawn_blocking(move || change(&tokens, now)).await;
+            let changed = changed.map_err(|_| stopping())?;
+            let (outcome, message) = match &changed {
+                Ok(_) => (AuditOutcome::Done, String::new()),
+                Err(problem @ TokenError::File { .. }) => (AuditOutcome::Unknown, problem.to_string()),
+                Err(problem) => (AuditOutcome::Refused, problem.to_string()),
+            };
+            access.end(ticket, outcome, message).await;
+            changed.map_err(|problem| token_status(&problem))
+        });
+        changed.await.unwrap_or_else(|_| Err(stopping()))
     }
 
     async fn ask<T>(&self, input: LoopInput, answer: oneshot::Receiver<T>) -> Result<T, Status> {
@@ -49,10 +107,34 @@ impl OperatorService {
         in_time(exchange).await
     }
 
-    async fn command(&self, command: OperatorCommand) -> Result<(), Status> {
-        let (reply, answer) = oneshot::channel();
-        let answer = self.ask(LoopInput::Command { command, reply }, answer).await?;
-        answer.map_err(refused)
+    /// Returns the origin of a call; refuses a caller with a lesser role than the call requires.
+    async fn admit<T>(&self, request: &Request<T>, call: OperatorCall) -> Result<CommandOrigin, Status> {
+        let peer =
+            ConnectionPeer::of(request).ok_or_else(|| Status::internal("the caller of this request is unknown"))?;
+        let origin = CommandOrigin {
+            caller: caller(peer),
+            door: AuditDoor::Grpc,
+            key: None,
+        };
+        if origin.caller.role >= call.role() {
+            return Ok(origin);
+        }
+        let what = format!(
+            "{} may not {}: this requires role {}",
+            origin.caller.actor,
+            call.words(),
+            call.role()
+        );
+        if call.is_change() {
+            let entry = origin.entry(call.words(), String::new(), String::new());
+            self.executor.access().refuse(entry, what.clone()).await;
+        }
+        Err(Status::permission_denied(what))
+    }
+
+    async fn command(&self, origin: CommandOrigin, command: OperatorCommand) -> Result<Response<v1::Empty>, Status> {
+        self.executor.execute(origin, command).await?;
+        Ok(Response::new(v1::Empty {}))
     }
 
     async fn query<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> OperatorQuery) -> Result<T, Status> {
@@ -63,27 +145,23 @@ impl OperatorService {
 
 /// Awaits an answer of the controller's tasks.
 async fn in_time<T>(exchange: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    timeout(ANSWER_DEADLINE, exchange).await.map_err(|_| {
-        let limit = ANSWER_DEADLINE.as_secs();
-        Status::deadline_exceeded(format!(
-            "the controller has not answered within {limit} s; its disk may hang"
-        ))
-    })?
+    let answered = timeout(ANSWER_DEADLINE, exchange).await;
+    answered.map_err(|_| Status::deadline_exceeded(late()))?
 }
 
-/// Returns the name in the certificate of the client; `None` on loopback without an identity.
-fn certificate_name<T>(request: &Request<T>) -> Option<String> {
-    let name = ConnectionPeer::of(request)?.name.as_ref()?.own();
-    (!name.is_empty()).then(|| name.to_owned())
-}
-
-fn refused(refusal: CommandRefusal) -> Status {
-    match refusal {
-        CommandRefusal::Exists(why) => Status::already_exists(why),
-        CommandRefusal::Absent(why) => Status::not_found(why),
-        CommandRefusal::Unavailable(why) => Status::unavailable(why),
-        CommandRefusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
-    }
+/// Returns the caller of a gRPC request. An operator's certificate and a process of this machine have every right.
+fn caller(peer: &ConnectionPeer) -> CallerIdentity {
+    let caller = match &peer.name {
+        Some(name) => {
+            let role = match name.role() {
+                PeerRole::Operator | PeerRole::Controller => AccessRole::Admin,
+                _ => AccessRole::Viewer,
+            };
+            CallerIdentity::certificate(name.short(), name.own(), role)
+        }
+        None => CallerIdentity::local(AccessRole::Admin),
+    };
+    caller.at(peer.address)
 }
 
 /// Creates the store of a job with an otherwise valid specification: a store that cannot be created would fail every
@@ -108,36 +186,22 @@ async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
 #[tonic::async_trait]
 impl v1::operator_server::Operator for OperatorService {
     async fn submit_job(&self, request: Request<v1::JobSpec>) -> Result<Response<v1::SubmitReply>, Status> {
+        let origin = self.admit(&request, OperatorCall::SubmitJob).await?;
         let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let job = spec.id.to_string();
-        store_can_be_used(&spec).await?;
-        if spec.checkpoint.is_none() || !submission::problems(&spec).is_empty() {
-            self.command(OperatorCommand::Submit { spec, claim: None }).await?;
-            return Ok(Response::new(v1::SubmitReply { job }));
-        }
-        let _hold = self.claims.hold(&spec.id)?;
-        let floor = self
-            .query(|reply| OperatorQuery::Name(Box::new(spec.clone()), reply))
-            .await?;
-        let floor = floor.map_err(refused)?;
-        let claimed = claims::claim_store(&spec, floor).await?;
-        let claim = Some(Box::new(claimed.claim.clone()));
-        let submitted = self.command(OperatorCommand::Submit { spec, claim }).await;
-        if let Err(refusal) = submitted {
-            claims::undo(claimed, &refusal).await;
-            return Err(refusal);
-        }
+        self.submit(origin, spec).await?;
         Ok(Response::new(v1::SubmitReply { job }))
     }
 
     async fn cancel_job(&self, request: Request<v1::JobName>) -> Result<Response<v1::Empty>, Status> {
-        let by = certificate_name(&request);
+        let origin = self.admit(&request, OperatorCall::CancelJob).await?;
+        let by = origin.caller.author.clone();
         let job = JobId::from(request.into_inner().job);
-        self.command(OperatorCommand::Cancel { job, by }).await?;
-        Ok(Response::new(v1::Empty {}))
+        self.command(origin, OperatorCommand::Cancel { job, by }).await
     }
 
-    async fn get_status(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+    async fn get_status(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+        self.admit(&request, OperatorCall::Read).await?;
         let mut view = self.query(OperatorQuery::Status).await?;
         let (reply, answer) = oneshot::channel();
         let exchange = async {
@@ -149,74 +213,156 @@ impl v1::operator_server::Operator for OperatorService {
         document(&view)
     }
 
-    async fn list_cases(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+    async fn list_cases(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+        self.admit(&request, OperatorCall::Read).await?;
         document(&self.query(OperatorQuery::Cases).await?)
     }
 
     async fn get_case(&self, request: Request<v1::CaseNumber>) -> Result<Response<v1::Document>, Status> {
+        self.admit(&request, OperatorCall::Read).await?;
         let id = CaseId(request.into_inner().id);
         let case = self.query(|reply| OperatorQuery::Case(id, reply)).await?;
         document(&case.ok_or_else(|| Status::not_found(format!("there is no case {id}")))?)
     }
 
     async fn cordon_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
+        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
-        self.command(OperatorCommand::Cordon { node, reason }).await?;
-        Ok(Response::new(v1::Empty {}))
+        self.command(origin, OperatorCommand::Cordon { node, reason }).await
     }
 
     async fn drain_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
+        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
-        self.command(OperatorCommand::Drain { node, reason }).await?;
-        Ok(Response::new(v1::Empty {}))
+        self.command(origin, OperatorCommand::Drain { node, reason }).await
     }
 
     async fn forget_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
+        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
         let node = NodeId::from(request.into_inner().node);
-        self.command(OperatorCommand::Forget { node }).await?;
-        Ok(Response::new(v1::Empty {}))
+        self.command(origin, OperatorCommand::Forget { node }).await
     }
 
     async fn note_case(&self, request: Request<v1::CaseNoteRequest>) -> Result<Response<v1::Empty>, Status> {
-        // The name in a certificate takes precedence over the name that the client sent.
-        let named = certificate_name(&request);
-        let v1::CaseNoteRequest {
-            id,
-            by,
-            text,
-            class,
-            acknowledges,
-            closes,
-        } = request.into_inner();
-        if text.len() > NOTE_BYTES_MAX || by.len() > NAME_BYTES_MAX {
+        let origin = self.admit(&request, OperatorCall::NoteCase).await?;
+        let request = request.into_inner();
+        if request.text.len() > NOTE_BYTES_MAX || request.by.len() > NAME_BYTES_MAX {
             let limit = format!("a note has at most {NOTE_BYTES_MAX} bytes, a name {NAME_BYTES_MAX}");
             return Err(Status::invalid_argument(limit));
         }
-        let kind = match class {
-            Some(class) => CaseNoteKind::Corrected { class: class.into() },
-            None if closes => CaseNoteKind::Closed,
-            None if acknowledges => CaseNoteKind::Acknowledged,
-            None => CaseNoteKind::Comment,
-        };
-        let note = CaseNote {
-            at: Timestamp::default(),
-            by: named.unwrap_or(by),
-            kind,
-            text,
-        };
-        let case = CaseId(id);
-        self.command(OperatorCommand::Note { case, note }).await?;
-        Ok(Response::new(v1::Empty {}))
+        let case = CaseId(request.id);
+        let note = note(request, origin.caller.author.clone());
+        self.command(origin, OperatorCommand::Note { case, note }).await
     }
 
     async fn uncordon_node(&self, request: Request<v1::UncordonRequest>) -> Result<Response<v1::Empty>, Status> {
+        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
         let v1::UncordonRequest { node, only_reasons } = request.into_inner();
         let node = NodeId::from(node);
-        self.command(OperatorCommand::Uncordon { node, only_reasons }).await?;
-        Ok(Response::new(v1::Empty {}))
+        self.command(origin, OperatorCommand::Uncordon { node, only_reasons })
+            .await
     }
+
+    async fn create_token(&self, request: Request<v1::TokenRequest>) -> Result<Response<v1::Document>, Status> {
+        let origin = self.admit(&request, OperatorCall::ChangeToken).await?;
+        let wanted = new_token(request.into_inner())?;
+        let valid = wanted.valid.as_secs();
+        let detail = format!("role {}, {}, valid for {valid} s", wanted.role, wanted.scope.words());
+        let entry = origin.entry("token.create", wanted.name.clone(), detail);
+        let by = origin.caller.actor;
+        let create = move |tokens: &TokenStore, now| tokens.create(&wanted, &by, now);
+        let (token, secret) = self.change_token(entry, create).await?;
+        let value = secret.expose().to_owned();
+        document(&CreatedToken { token, value })
+    }
+
+    async fn list_tokens(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+        self.admit(&request, OperatorCall::ReadAccess).await?;
+        let access = self.executor.access();
+        document(&access.tokens.list(access.clock.now()))
+    }
+
+    async fn revoke_token(&self, request: Request<v1::TokenName>) -> Result<Response<v1::Document>, Status> {
+        let origin = self.admit(&request, OperatorCall::ChangeToken).await?;
+        let v1::TokenName { token } = request.into_inner();
+        let entry = origin.entry("token.revoke", token.clone(), String::new());
+        let by = origin.caller.actor;
+        let revoke = move |tokens: &TokenStore, now| tokens.revoke(&token, &by, now);
+        document(&self.change_token(entry, revoke).await?)
+    }
+
+    async fn read_audit(&self, request: Request<v1::AuditRequest>) -> Result<Response<v1::Document>, Status> {
+        self.admit(&request, OperatorCall::ReadAccess).await?;
+        let request = request.into_inner();
+        let limit = match request.limit {
+            0 => AUDIT_ENTRIES_MAX,
+            limit => AUDIT_ENTRIES_MAX.min(usize::try_from(limit).unwrap_or(AUDIT_ENTRIES_MAX)),
+        };
+        let filter = AuditFilter {
+            since: request.since_ns.map(Timestamp),
+            until: request.until_ns.map(Timestamp),
+            actor: request.actor,
+            action: request.action,
+        };
+        let audit = self.executor.access().audit.clone();
+        let page = spawn_blocking(move || audit.read(&filter, None, limit)).await;
+        let page = page.map_err(|_| stopping())?;
+        document(&page.map_err(|problem| Status::unavailable(problem.to_string()))?)
+    }
+}
+
+/// Returns the note of a request. The name in a certificate takes precedence over the name that the client sent.
+fn note(request: v1::CaseNoteRequest, named: Option<String>) -> CaseNote {
+    let kind = match request.class {
+        Some(class) => CaseNoteKind::Corrected { class: class.into() },
+        None if request.closes => CaseNoteKind::Closed,
+        None if request.acknowledges => CaseNoteKind::Acknowledged,
+        None => CaseNoteKind::Comment,
+    };
+    CaseNote {
+        at: Timestamp::default(),
+        by: named.unwrap_or(request.by),
+        kind,
+        text: request.text,
+    }
+}
+
+fn new_token(request: v1::TokenRequest) -> Result<NewToken, Status> {
+    let role = request.role.parse();
+    let role = role.map_err(|problem: RoleError| Status::invalid_argument(problem.to_string()))?;
+    Ok(NewToken {
+        name: request.name,
+        role,
+        scope: TokenScope {
+            job_prefix: request.job_prefix,
+            nodes: request.nodes.into_iter().collect(),
+        },
+        valid: Duration::from_secs(request.valid_s),
+    })
+}
+
+fn token_status(problem: &TokenError) -> Status {
+    let text = problem.to_string();
+    match problem {
+        TokenError::Exists { .. } => Status::already_exists(text),
+        TokenError::Absent { .. } => Status::not_found(text),
+        TokenError::Revoked { .. } => Status::failed_precondition(text),
+        TokenError::Full { .. } => Status::resource_exhausted(text),
+        TokenError::File { .. } | TokenError::Random => Status::unavailable(text),
+        TokenError::Name { .. } | TokenError::Scope | TokenError::ScopedAdmin | TokenError::Validity => {
+            Status::invalid_argument(text)
+        }
+    }
+}
+
+/// Reply to the creation of a token.
+#[derive(Serialize)]
+struct CreatedToken {
+    token: TokenView,
+    /// Value of the token, which nothing else contains.
+    value: String,
 }
 
 fn document(value: &impl Serialize) -> Result<Response<v1::Document>, Status> {

@@ -23,9 +23,11 @@ use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tracing::{info, warn};
 
+use crate::access_control::AccessControl;
 use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
 use crate::bind::bind_again;
 use crate::clock::MonotonicClock;
+use crate::command_executor::CommandExecutor;
 use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
 use crate::grpc_health::HealthService;
@@ -52,8 +54,9 @@ use crate::torchft::Lighthouse;
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Roles that may ask for the health: all that have a certificate of the cluster for a process.
-const PEERS: [PeerRole; 4] = [
+const PEERS: [PeerRole; 5] = [
     PeerRole::Operator,
+    PeerRole::Viewer,
     PeerRole::Controller,
     PeerRole::Agent,
     PeerRole::Launcher,
@@ -124,7 +127,9 @@ pub async fn run(
     let is_restart = life.opened.keeper.entries() > 0;
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
     let restored = (&life.opened.state, last);
-    let api = HttpApi::start(&settings, restored, clock, &health).await?;
+    let access = AccessControl::open(&settings.state_dir, clock).await?;
+    let executor = CommandExecutor::new(inputs.clone(), access.clone());
+    let api = HttpApi::start(&settings, restored, executor.clone(), &health).await?;
     let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();
     let notifications = Notifications::start(&settings.notify, &network, &settings.state_dir, clock.now())?;
     let (notifications, counts) = notifications.unzip();
@@ -132,7 +137,7 @@ pub async fn run(
     let lighthouse = Lighthouse::start(&settings, clock, &inputs, &health).await?;
     let services = ControllerServices {
         control,
-        operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),
+        operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone(), executor),
         nodes: NodeQueryService::new(inputs.clone(), network.refusals().clone()),
         rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
     };
@@ -157,6 +162,7 @@ pub async fn run(
         never = rendezvous.run() => match never {},
         never = Lighthouse::run(lighthouse) => match never {},
         never = network.watch(|_| ()) => match never {},
+        never = access.save_regularly() => match never {},
         ended = &mut server => {
             let problem = match ended {
                 Ok(Ok(())) => "it was not asked to".to_owned(),
@@ -176,6 +182,7 @@ pub async fn run(
         server.abort();
         let _ = server.await;
     }
+    access.save().await;
     let events = outcome?;
     info!(%address, events, "controller ended");
     Ok(ShutdownReport { address, events })
@@ -305,7 +312,7 @@ fn serve(
     let operator = OperatorServer::new(services.operator)
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let operators = &[PeerRole::Operator, PeerRole::Controller];
+    let operators = &[PeerRole::Operator, PeerRole::Viewer, PeerRole::Controller];
     let operator = InterceptedService::new(operator, gate("run operator commands", operators));
     let nodes = NodeQueryServer::new(services.nodes);
     let nodes = InterceptedService::new(nodes, gate("ask about a node", NODE_QUERY_ROLES));

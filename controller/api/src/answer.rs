@@ -3,7 +3,7 @@
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
 };
 use hyper::{HeaderMap, Response, StatusCode};
 use rankguard_model::Timestamp;
@@ -21,9 +21,18 @@ pub(crate) fn document(body: Bytes, as_of: Option<Timestamp>, request: &HeaderMa
     response
 }
 
+/// Returns the answer to a change.
+pub(crate) fn receipt(body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
 /// Returns content with its entity tag, or 304 if the client has it.
 pub(crate) fn tagged(body: Bytes, media: &'static str, request: &HeaderMap) -> Response<Body> {
-    let tag = format!("\"{:032x}\"", XxHash3_128::oneshot(&body));
+    let tag = entity_tag(&body);
     let is_known = is_known(&tag, request);
     let mut response = if is_known {
         let mut response = Response::new(Body::empty());
@@ -42,6 +51,21 @@ pub(crate) fn tagged(body: Bytes, media: &'static str, request: &HeaderMap) -> R
         headers.insert(ETAG, tag);
     }
     response
+}
+
+/// Returns the entity tag of a document.
+pub(crate) fn entity_tag(body: &[u8]) -> String {
+    format!("\"{:032x}\"", XxHash3_128::oneshot(body))
+}
+
+/// Returns true if a request with `If-Match` is for a document with this tag, by strong comparison (RFC 9110, 13.1.1).
+pub(crate) fn is_match(tag: &str, request: &HeaderMap) -> bool {
+    let mut lists = request.get_all(IF_MATCH).iter().filter_map(|list| list.to_str().ok());
+    lists.any(|list| {
+        list.split(',')
+            .map(str::trim)
+            .any(|wanted| wanted == "*" || wanted == tag)
+    })
 }
 
 /// Returns true if `If-None-Match` has the tag, by weak comparison (RFC 9110, 13.1.2).

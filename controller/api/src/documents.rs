@@ -1,8 +1,10 @@
 //! Documents that the routes return. Their schemas are derived from these types, so that the OpenAPI document cannot
 //! differ from the answers.
 
+mod audit;
 mod case;
 mod catalogue;
+mod change;
 mod failures;
 mod job;
 mod node;
@@ -12,8 +14,10 @@ use rankguard_model::{ReasoningEntry, Timestamp};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
+pub(crate) use audit::AuditDocument;
 pub(crate) use case::{CaseDocument, CaseSummary};
 pub(crate) use catalogue::{ClassDocument, TaxonomyDocument};
+pub(crate) use change::{CancelBody, ChangeReceipt, CordonBody, NoteBody, NoteKind, UncordonBody};
 pub(crate) use failures::{FailureGroup, FailureMixDocument};
 pub(crate) use job::{CheckpointDocument, JobDocument, JobSummaryDocument, ProgressDocument};
 pub(crate) use node::{NodeDevice, NodeDocument, NodeHealth, NodeSummary};

@@ -21,6 +21,7 @@ pub(crate) enum PagedList {
     Nodes,
     Cases,
     Plans,
+    Audit,
 }
 
 impl PagedList {
@@ -31,6 +32,7 @@ impl PagedList {
             Self::Nodes => "n",
             Self::Cases => "c",
             Self::Plans => "p",
+            Self::Audit => "a",
         }
     }
 
@@ -69,8 +71,13 @@ impl PagedList {
         let has_more = items.len() > limit;
         items.truncate(limit);
         let last = items.last().filter(|_| has_more);
-        let next = last.map(|last| encode(&format!("{VERSION}{}{}", self.letter(), key(last))));
+        let next = last.map(|last| self.cursor(&key(last)));
         PageSlice { items, next }
+    }
+
+    /// Returns the cursor after the entry with a key.
+    pub(crate) fn cursor(self, key: &str) -> String {
+        encode(&format!("{VERSION}{}{key}", self.letter()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Errors as problem documents (RFC 9457).
 
 use axum::body::Body;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use rankguard_model::PrintableText;
 use serde::Serialize;
@@ -33,6 +33,9 @@ pub(crate) struct Problem {
     /// What the client can do about it.
     #[schema(value_type = Option<String>)]
     hint: Option<Box<str>>,
+    /// Value of the header `Retry-After`, seconds.
+    #[serde(skip)]
+    retry_after_s: Option<u64>,
 }
 
 impl Problem {
@@ -45,7 +48,39 @@ impl Problem {
             field: None,
             known: Vec::new(),
             hint: None,
+            retry_after_s: None,
         }
+    }
+
+    /// Returns the problem of a request without usable credentials.
+    pub(crate) fn unauthenticated(detail: impl Into<Box<str>>) -> Self {
+        let title = "the request is not authenticated";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", title, detail).of("Authorization")
+    }
+
+    /// Returns the problem of a caller without the right to a route.
+    pub(crate) fn forbidden(detail: impl Into<Box<str>>) -> Self {
+        let title = "the caller has no right to this";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail)
+    }
+
+    /// Returns the problem of a caller that sends too many requests.
+    pub(crate) fn too_many(detail: impl Into<Box<str>>, wait: std::time::Duration) -> Self {
+        let title = "there are too many requests";
+        let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", title, detail);
+        let seconds = wait.as_millis().div_ceil(1_000).max(1);
+        problem.retry_after_s = Some(u64::try_from(seconds).unwrap_or(u64::MAX));
+        problem.hint("repeat the request after the time of Retry-After")
+    }
+
+    /// Returns the problem of a method that a route does not have.
+    pub(crate) fn method(method: &str, allowed: &'static [&'static str]) -> Self {
+        let detail = format!("{} is not supported here", quoted(method));
+        let title = "the method is not supported";
+        let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", title, detail);
+        problem
+            .known(allowed.iter().copied())
+            .hint("GET /api/v1/openapi.json describes the routes and their methods")
     }
 
     /// Returns the problem of a value that cannot be used.
@@ -90,6 +125,11 @@ impl Problem {
         self
     }
 
+    /// Describes the problem in one sentence.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -102,11 +142,16 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        let allowed = HeaderValue::from_str(&self.known.join(", ")).ok();
+        if let Some(allowed) = allowed.filter(|_| status == StatusCode::METHOD_NOT_ALLOWED) {
+            headers.insert(ALLOW, allowed);
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"rankguard\""));
+        }
+        let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
+        if let Some(seconds) = self.retry_after_s.or(is_temporary.then_some(1)) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

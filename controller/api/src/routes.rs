@@ -1,22 +1,28 @@
 //! Table of the routes: each with its parameters, the schema of its document and the function that makes it. Requests
-//! are parsed by this table, and the OpenAPI document is made from it.
+//! are parsed and authorised by this table, and the OpenAPI document is made from it.
 
+pub(crate) mod audit;
 mod cases;
 mod catalogue;
+mod changes;
 mod failures;
 mod jobs;
 mod nodes;
 mod plans;
 
+use hyper::Method;
+use rankguard_access::AccessRole;
 use rankguard_core::DecisionState;
 use rankguard_model::Timestamp;
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::change::Change;
 use crate::documents::{
-    CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, FailureMixDocument, JobDocument, JobSummaryDocument,
-    NodeDocument, NodeHealth, NodeSummary, Page, PlanDocument, PlanSummary, ProgressDocument, TaxonomyDocument,
+    CancelBody, CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, CordonBody, FailureMixDocument,
+    JobDocument, JobSummaryDocument, NodeDocument, NodeHealth, NodeSummary, NoteBody, Page, PlanDocument, PlanSummary,
+    ProgressDocument, TaxonomyDocument, UncordonBody,
 };
 use crate::problem::Problem;
 use crate::query::{CURSOR, LIMIT, Parameter, ParameterKind, Query};
@@ -30,7 +36,42 @@ pub(crate) struct Route {
     /// Meaning of the parameter of the path; empty without one.
     pub(crate) path_doc: &'static str,
     pub(crate) parameters: &'static [Parameter],
+    /// Least role of a caller.
+    pub(crate) role: AccessRole,
+    /// Part of the cluster that a token must reach.
+    pub(crate) scope: ScopeRule,
     pub(crate) content: RouteContent,
+}
+
+/// Part of the cluster that a route shows or changes. A token with a scope must have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScopeRule {
+    /// Nothing of the cluster.
+    None,
+    /// The whole cluster: only tokens without a scope.
+    Whole,
+    /// The job of the path.
+    Job,
+    /// The node of the path.
+    Node,
+    /// The job of the case of the path, or all nodes that the case names.
+    Case,
+    /// The job of the plan of the path.
+    Plan,
+}
+
+impl ScopeRule {
+    /// Returns the text of the rule in the OpenAPI document.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Whole => "whole",
+            Self::Job => "job",
+            Self::Node => "node",
+            Self::Case => "case",
+            Self::Plan => "plan",
+        }
+    }
 }
 
 /// Content of a route.
@@ -47,8 +88,25 @@ pub(crate) enum RouteContent {
     Ready,
     /// Stream of changes.
     Watch,
+    /// Entries of the audit log.
+    Audit,
+    /// Change of the cluster by POST.
+    Change(ChangeRoute),
     /// OpenAPI document of all routes.
     OpenApi,
+}
+
+/// Route that changes something.
+#[derive(Debug)]
+pub(crate) struct ChangeRoute {
+    /// Schema of the body of a request.
+    pub(crate) body: fn() -> DocumentSchema,
+    /// Parses the body of a request for the resource of this name.
+    pub(crate) parse: fn(&str, &[u8]) -> Result<Change, Problem>,
+    /// Document of the resource that the change concerns, for `If-Match`.
+    pub(crate) resource: fn(&StateRequest<'_>) -> Result<Vec<u8>, Problem>,
+    /// True if a repeated request would change something twice.
+    pub(crate) needs_key: bool,
 }
 
 /// Name of a document, with the schemas that it needs.
@@ -68,7 +126,7 @@ pub(crate) struct StateRequest<'r> {
     pub(crate) query: &'r Query,
 }
 
-const fn parameter(name: &'static str, kind: ParameterKind, doc: &'static str) -> Parameter {
+pub(crate) const fn parameter(name: &'static str, kind: ParameterKind, doc: &'static str) -> Parameter {
     Parameter { name, kind, doc }
 }
 
@@ -165,6 +223,8 @@ const fn state<T: ToSchema>(
         summary,
         path_doc: "",
         parameters,
+        role: AccessRole::Viewer,
+        scope: ScopeRule::Whole,
         content: RouteContent::State {
             schema: document_schema::<T>,
             answer,
@@ -184,6 +244,8 @@ const fn list<T: ToSchema>(
         summary,
         path_doc: "",
         parameters,
+        role: AccessRole::Viewer,
+        scope: ScopeRule::Whole,
         content: RouteContent::State {
             schema: page_schema::<T>,
             answer,
@@ -197,7 +259,31 @@ const fn plain(path: &'static str, summary: &'static str, content: RouteContent)
         summary,
         path_doc: "",
         parameters: &[],
+        role: AccessRole::Viewer,
+        scope: ScopeRule::None,
         content,
+    }
+}
+
+const fn change<T: ToSchema>(
+    path: &'static str,
+    summary: &'static str,
+    parse: fn(&str, &[u8]) -> Result<Change, Problem>,
+    resource: fn(&StateRequest<'_>) -> Result<Vec<u8>, Problem>,
+) -> Route {
+    Route {
+        path,
+        summary,
+        path_doc: "",
+        parameters: &[],
+        role: AccessRole::Operator,
+        scope: ScopeRule::Whole,
+        content: RouteContent::Change(ChangeRoute {
+            body: document_schema::<T>,
+            parse,
+            resource,
+            needs_key: false,
+        }),
     }
 }
 
@@ -206,10 +292,50 @@ impl Route {
         self.path_doc = path_doc;
         self
     }
+
+    const fn within(mut self, scope: ScopeRule) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    const fn with_parameters(mut self, parameters: &'static [Parameter]) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    const fn for_role(mut self, role: AccessRole) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// Requires an idempotency key.
+    const fn with_key(mut self) -> Self {
+        if let RouteContent::Change(change) = &mut self.content {
+            change.needs_key = true;
+        }
+        self
+    }
+
+    /// Returns the method of requests; GET includes HEAD.
+    pub(crate) fn method(&self) -> Method {
+        if matches!(self.content, RouteContent::Change(_)) {
+            Method::POST
+        } else {
+            Method::GET
+        }
+    }
 }
 
 /// Routes of the API, in the order of the document.
 pub(crate) static ROUTES: &[Route] = &[
+    plain(
+        "/api/v1/audit",
+        "Changes and refused changes with their authors, newest first",
+        RouteContent::Audit,
+    )
+    .with_parameters(audit::PARAMETERS)
+    .for_role(AccessRole::Admin)
+    .within(ScopeRule::Whole),
     list::<CaseSummary>("/api/v1/cases", "Cases, newest first", CASE_PARAMETERS, cases::list),
     state::<CaseDocument>(
         "/api/v1/cases/{id}",
@@ -217,14 +343,25 @@ pub(crate) static ROUTES: &[Route] = &[
         &[],
         cases::one,
     )
-    .of("Number of the case."),
+    .of("Number of the case.")
+    .within(ScopeRule::Case),
+    change::<NoteBody>(
+        "/api/v1/cases/{id}/notes",
+        "Acknowledges, comments, corrects or closes a case",
+        changes::note,
+        cases::one,
+    )
+    .of("Number of the case.")
+    .within(ScopeRule::Case)
+    .with_key(),
     state::<ClassDocument>(
         "/api/v1/classes/{id}",
         "Failure class: meaning, action and places in the literature",
         &[],
         catalogue::class,
     )
-    .of("Id or alias of the class."),
+    .of("Id or alias of the class.")
+    .within(ScopeRule::None),
     state::<FailureMixDocument>(
         "/api/v1/failures",
         "Cases counted by class, layer, blamed part, node, failure domain, or category of a published taxonomy",
@@ -239,21 +376,33 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     plain("/healthz", "Succeeds while the event loop runs", RouteContent::Live),
     list::<JobSummaryDocument>("/api/v1/jobs", "Jobs, by name", &[LIMIT, CURSOR, JOB_STATE], jobs::list),
-    state::<JobDocument>("/api/v1/jobs/{name}", "Job with its ranks", &[], jobs::one).of("Name of the job."),
+    state::<JobDocument>("/api/v1/jobs/{name}", "Job with its ranks", &[], jobs::one)
+        .of("Name of the job.")
+        .within(ScopeRule::Job),
+    change::<CancelBody>(
+        "/api/v1/jobs/{name}/cancel",
+        "Cancels a job permanently",
+        changes::cancel,
+        jobs::one,
+    )
+    .of("Name of the job.")
+    .within(ScopeRule::Job),
     list::<CheckpointDocument>(
         "/api/v1/jobs/{name}/checkpoints",
         "Committed checkpoints of a job, newest first",
         &[LIMIT, CURSOR],
         jobs::checkpoints,
     )
-    .of("Name of the job."),
+    .of("Name of the job.")
+    .within(ScopeRule::Job),
     state::<ProgressDocument>(
         "/api/v1/jobs/{name}/progress",
         "Reported steps of a job with loss and step time, oldest first",
         &[],
         jobs::progress,
     )
-    .of("Name of the job."),
+    .of("Name of the job.")
+    .within(ScopeRule::Job),
     list::<NodeSummary>(
         "/api/v1/nodes",
         "Nodes, by name",
@@ -266,7 +415,32 @@ pub(crate) static ROUTES: &[Route] = &[
         &[],
         nodes::one,
     )
-    .of("Name of the node."),
+    .of("Name of the node.")
+    .within(ScopeRule::Node),
+    change::<CordonBody>(
+        "/api/v1/nodes/{name}/cordon",
+        "Cordons a node: no new ranks are placed on it",
+        changes::cordon,
+        nodes::one,
+    )
+    .of("Name of the node.")
+    .within(ScopeRule::Node),
+    change::<CordonBody>(
+        "/api/v1/nodes/{name}/drain",
+        "Cordons a node and moves its job after its next checkpoint",
+        changes::drain,
+        nodes::one,
+    )
+    .of("Name of the node.")
+    .within(ScopeRule::Node),
+    change::<UncordonBody>(
+        "/api/v1/nodes/{name}/uncordon",
+        "Uncordons a node and clears the findings against it",
+        changes::uncordon,
+        nodes::one,
+    )
+    .of("Name of the node.")
+    .within(ScopeRule::Node),
     plain("/api/v1/openapi.json", "This document", RouteContent::OpenApi),
     list::<PlanSummary>(
         "/api/v1/plans",
@@ -280,7 +454,8 @@ pub(crate) static ROUTES: &[Route] = &[
         &[],
         plans::one,
     )
-    .of("Number of the plan."),
+    .of("Number of the plan.")
+    .within(ScopeRule::Plan),
     plain(
         "/readyz",
         "Succeeds while evidence and commands are accepted",
@@ -291,12 +466,14 @@ pub(crate) static ROUTES: &[Route] = &[
         "Published taxonomies of failures",
         &[],
         catalogue::taxonomies,
-    ),
+    )
+    .within(ScopeRule::None),
     plain(
         "/api/v1/watch",
         "Changes of cases, jobs and nodes as server-sent events",
         RouteContent::Watch,
-    ),
+    )
+    .within(ScopeRule::Whole),
 ];
 
 /// Returns the schemas of a document.
@@ -308,7 +485,7 @@ pub(crate) fn document_schema<T: ToSchema>() -> DocumentSchema {
 }
 
 /// Returns the schemas of a page of these entries.
-fn page_schema<T: ToSchema>() -> DocumentSchema {
+pub(crate) fn page_schema<T: ToSchema>() -> DocumentSchema {
     let entry = document_schema::<T>();
     // utoipa names every page alike.
     let name = format!("{}Page", entry.name);
@@ -318,7 +495,7 @@ fn page_schema<T: ToSchema>() -> DocumentSchema {
 }
 
 /// Writes a document as JSON.
-fn json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
+pub(crate) fn json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(document).map_err(|problem| {
         let status = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         Problem::new(
@@ -331,7 +508,7 @@ fn json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
 }
 
 /// Parses the number in a path.
-fn number(text: &str, what: &str, list: &str) -> Result<u64, Problem> {
+pub(crate) fn number(text: &str, what: &str, list: &str) -> Result<u64, Problem> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_number);
     number.ok_or_else(|| Problem::absent(what, text, list))

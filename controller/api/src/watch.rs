@@ -1,7 +1,8 @@
 //! Watch: changes of cases, jobs and nodes as server-sent events.
 //!
 //! The first event is `start`; then each change is one event with the id that a client sends as `Last-Event-ID` to
-//! continue. An event `gap` names the lists to read again. A watch ends after [`WATCH_LIFE`], and clients continue it.
+//! continue. An event `gap` names the lists to read again. A watch ends after [`WATCH_LIFE`], and clients continue it; one with
+//! a token ends with the token.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use rankguard_access::{CallerIdentity, TokenStore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,6 +22,7 @@ use crate::changes::{ChangePosition, NextChange, event_text};
 use crate::documents::{WatchGap, WatchStart};
 use crate::problem::{Problem, quoted};
 use crate::replica::StateReader;
+use crate::service::ControllerHealth;
 
 /// Largest number of clients that watch at a time.
 pub(crate) const WATCHES_MAX: usize = 64;
@@ -37,6 +40,7 @@ pub(crate) fn start(
     reader: &StateReader,
     watches: &Arc<Semaphore>,
     headers: &HeaderMap,
+    access: WatchEnd,
 ) -> Result<Response<Body>, Problem> {
     let resumed = resume_position(headers)?;
     let permit = Arc::clone(watches).try_acquire_owned();
@@ -47,6 +51,7 @@ pub(crate) fn start(
         reader: reader.clone(),
         position,
         parts,
+        access,
         _permit: permit,
     };
     tokio::spawn(watch.run(resumed.is_some()));
@@ -70,17 +75,57 @@ fn resume_position(headers: &HeaderMap) -> Result<Option<ChangePosition>, Proble
     })
 }
 
+/// End of the token with which a watch was started.
+pub(crate) struct WatchEnd {
+    tokens: TokenStore,
+    revocations: watch::Receiver<u64>,
+    /// Id of the token; `None` for a certificate and a local client.
+    token: Option<String>,
+    health: Arc<dyn ControllerHealth>,
+}
+
+impl WatchEnd {
+    pub(crate) fn of(tokens: &TokenStore, caller: &CallerIdentity, health: Arc<dyn ControllerHealth>) -> Self {
+        Self {
+            tokens: tokens.clone(),
+            revocations: tokens.revocations(),
+            token: caller.token.clone(),
+            health,
+        }
+    }
+
+    /// Returns the time after which the watch ends: that of the token at most.
+    fn life(&self) -> Duration {
+        let expiry = self.token.as_ref().and_then(|token| self.tokens.expiry(token));
+        expiry.map_or(WATCH_LIFE, |at| at.since(self.health.now()).min(WATCH_LIFE))
+    }
+
+    /// Waits until the token is revoked; forever without one.
+    async fn revoked(&mut self) {
+        let Some(token) = &self.token else {
+            return std::future::pending().await;
+        };
+        // It may have been revoked between the authentication and this wait.
+        while self.tokens.is_active(token, self.health.now()) {
+            if self.revocations.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
 /// Sender of a watch.
 struct Watch {
     reader: StateReader,
     position: ChangePosition,
     parts: mpsc::Sender<Bytes>,
+    access: WatchEnd,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Watch {
     async fn run(mut self, is_resumed: bool) {
-        let end = Instant::now() + WATCH_LIFE;
+        let end = Instant::now() + self.access.life();
         let mut newest = self.reader.changes().subscribe();
         if self.send("start", &WatchStart { is_resumed }).await.is_none() {
             return;
@@ -97,6 +142,7 @@ impl Watch {
                 },
                 () = sleep(HEARTBEAT) => true,
                 () = sleep_until(end) => return,
+                () = self.access.revoked() => return,
                 () = self.parts.closed() => return,
             };
             let comment = Bytes::from_static(b": no changes\n\n");
@@ -136,12 +182,29 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
+    use rankguard_access::AccessRole;
     use rankguard_core::{DecisionState, Policy};
     use rankguard_faults::Catalogue;
     use rankguard_model::Timestamp;
 
     use super::*;
     use crate::replica::StateFeed;
+
+    struct Healthy;
+
+    impl ControllerHealth for Healthy {
+        fn live(&self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn now(&self) -> Timestamp {
+            Timestamp(0)
+        }
+    }
 
     async fn next(body: &mut Body) -> String {
         let frame = body.frame().await.expect("no end").expect("no error");
@@ -154,7 +217,11 @@ mod tests {
         let state = DecisionState::new(Policy::default(), Catalogue::builtin());
         let (_feed, reader) = StateFeed::start(state, Timestamp(0), 7).expect("a thread");
         let watches = Arc::new(Semaphore::new(1));
-        let response = start(&reader, &watches, &HeaderMap::new()).expect("a watch");
+        let dir = tempfile::tempdir().expect("a folder");
+        let tokens = TokenStore::open(dir.path()).expect("no file");
+        let caller = CallerIdentity::local(AccessRole::Viewer);
+        let end = WatchEnd::of(&tokens, &caller, Arc::new(Healthy));
+        let response = start(&reader, &watches, &HeaderMap::new(), end).expect("a watch");
         let mut body = response.into_body();
         for _ in 0..100 {
             reader.changes().add_for_test(1_000);

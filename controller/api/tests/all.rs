@@ -1,5 +1,6 @@
 //! Tests of the HTTP API, in one program.
 
+mod access;
 mod attacks;
 mod common;
 mod console;

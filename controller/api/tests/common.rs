@@ -1,12 +1,17 @@
 //! A state with nodes, jobs and cases, made from events as a controller receives them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{HeaderMap, Request, StatusCode};
-use rankguard_api::{ApiService, ControllerHealth, StateFeed, StateReader};
+use rankguard_access::{AccessRole, AuditLog, NewToken, TokenScope, TokenStore};
+use rankguard_api::{
+    ApiAccess, ApiService, Change, ChangeExecutor, ChangeFuture, ChangeRefusal, ChangeRequest, ControllerHealth,
+    StateFeed, StateReader,
+};
 use rankguard_core::{DecisionState, Event, Policy, StampedEvent, step};
 use rankguard_faults::Catalogue;
 use rankguard_identity::{ConnectionPeer, RefusalCounters};
@@ -26,6 +31,36 @@ pub(crate) struct SampleCluster {
     pub(crate) events: Vec<StampedEvent>,
     now: Timestamp,
     sequence: u64,
+    /// Tokens and audit log.
+    pub(crate) dir: tempfile::TempDir,
+    /// Changes that the service has carried out.
+    pub(crate) changes: Arc<RecordedChanges>,
+}
+
+/// Executor that records changes, and refuses those of a node `absent`.
+#[derive(Default)]
+pub(crate) struct RecordedChanges(Mutex<Vec<Change>>);
+
+impl RecordedChanges {
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().expect("sound").len()
+    }
+}
+
+struct SharedChanges(Arc<RecordedChanges>);
+
+impl ChangeExecutor for SharedChanges {
+    fn execute(&self, request: ChangeRequest) -> ChangeFuture {
+        let recorded = Arc::clone(&self.0);
+        Box::pin(async move {
+            if request.change.target() == "absent" {
+                return Err(ChangeRefusal::Absent("there is no node absent".to_owned()));
+            }
+            let mut changes = recorded.0.lock().expect("sound");
+            changes.push(request.change);
+            Ok(changes.len() as u64)
+        })
+    }
 }
 
 impl SampleCluster {
@@ -36,6 +71,8 @@ impl SampleCluster {
             events: Vec::new(),
             now: Timestamp::from_millis(1_764_000_000_000),
             sequence: 0,
+            dir: tempfile::tempdir().expect("a folder"),
+            changes: Arc::default(),
         }
     }
 
@@ -248,11 +285,29 @@ impl SampleCluster {
         self.apply(Event::CaseNoted { case, note });
     }
 
+    /// Creates a token; it must precede the service, which reads the file once.
+    pub(crate) fn token(&self, role: AccessRole, scope: TokenScope) -> String {
+        let store = TokenStore::open(self.dir.path()).expect("sound");
+        let request = NewToken {
+            name: format!("{role}-{}", store.list(self.now).len()),
+            role,
+            scope,
+            valid: Duration::from_secs(3_600),
+        };
+        let (_, secret) = store.create(&request, "local", self.now).expect("created");
+        secret.expose().to_owned()
+    }
+
     /// Serves the state.
     pub(crate) fn service(&self) -> (ApiService, StateFeed, StateReader) {
         let (feed, reader) = StateFeed::start(self.state.clone(), self.now, 7).expect("a thread");
         let health = Arc::new(Healthy(self.now));
-        let service = ApiService::new(reader.clone(), health, RefusalCounters::default());
+        let access = ApiAccess {
+            tokens: TokenStore::open(self.dir.path()).expect("sound"),
+            audit: AuditLog::open(self.dir.path(), self.now).expect("opened"),
+            changes: Arc::new(SharedChanges(Arc::clone(&self.changes))),
+        };
+        let service = ApiService::new(reader.clone(), health, RefusalCounters::default(), access);
         (service, feed, reader)
     }
 }
@@ -295,10 +350,7 @@ pub(crate) fn node_name(number: u32) -> String {
 
 /// Local client without a certificate.
 pub(crate) fn local() -> ConnectionPeer {
-    ConnectionPeer {
-        address: None,
-        name: None,
-    }
+    ConnectionPeer::plain(None)
 }
 
 /// Answer to a request.

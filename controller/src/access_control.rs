@@ -1,0 +1,86 @@
+//! Tokens and audit log of this controller, with its clock.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::Duration;
+
+use rankguard_access::{AuditError, AuditLog, AuditOutcome, AuditTicket, NewAuditEntry, TokenStore};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::error;
+
+use crate::clock::MonotonicClock;
+use crate::error::ControllerError;
+
+/// Interval at which the times of use of tokens are written.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Tokens and audit log; clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessControl {
+    pub(crate) tokens: TokenStore,
+    pub(crate) audit: AuditLog,
+    pub(crate) clock: MonotonicClock,
+}
+
+impl AccessControl {
+    /// Opens the files of a state directory. A damaged token file prevents the start: it may lack revocations.
+    pub(crate) async fn open(dir: &Path, clock: MonotonicClock) -> Result<Self, ControllerError> {
+        let dir = dir.to_owned();
+        let opened = spawn_blocking(move || {
+            let tokens = TokenStore::open(&dir).map_err(|source| ControllerError::Tokens { source })?;
+            let audit = AuditLog::open(&dir, clock.now()).map_err(|source| ControllerError::Audit { source })?;
+            Ok(Self { tokens, audit, clock })
+        });
+        opened.await.map_err(|problem| ControllerError::Task {
+            task: "access control",
+            problem: problem.to_string(),
+        })?
+    }
+
+    /// Records a change before it is carried out.
+    pub(crate) async fn begin(&self, entry: NewAuditEntry) -> Result<AuditTicket, String> {
+        let (audit, now) = (self.audit.clone(), self.clock.now());
+        blocking(move || audit.begin(entry, now)).await
+    }
+
+    /// Records the result of a change. If that fails, the log of the controller has the cause, and the result is unknown.
+    pub(crate) async fn end(&self, ticket: AuditTicket, outcome: AuditOutcome, message: String) {
+        let audit = self.audit.clone();
+        if let Err(problem) = blocking(move || audit.end(ticket, outcome, &message)).await {
+            error!("the result of a change is not in the audit log: {problem}");
+        }
+    }
+
+    /// Records a refused change. The change is refused in any case.
+    pub(crate) async fn refuse(&self, entry: NewAuditEntry, why: String) {
+        let (audit, now) = (self.audit.clone(), self.clock.now());
+        if let Err(problem) = blocking(move || audit.refuse(entry, &why, now)).await {
+            error!("a refused change is not in the audit log: {problem}");
+        }
+    }
+
+    /// Writes the times of use of tokens regularly.
+    pub(crate) async fn save_regularly(&self) -> Infallible {
+        loop {
+            sleep(SAVE_INTERVAL).await;
+            self.save().await;
+        }
+    }
+
+    /// Writes the times of use of tokens.
+    pub(crate) async fn save(&self) {
+        let tokens = self.tokens.clone();
+        if let Ok(Err(problem)) = spawn_blocking(move || tokens.save_uses()).await {
+            error!("the times of use of tokens are not saved: {problem}");
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
+) -> Result<T, String> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|problem| problem.to_string())?
+        .map_err(|problem| problem.to_string())
+}
