@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rankguard_access::{AuditPage, TokenView};
 use rankguard_identity::{DialError, ExpectedPeer, PeerTransport};
 use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, NodeView, StatusView};
 use rankguard_proto::v1;
@@ -208,6 +209,43 @@ impl ControllerClient {
         let mut operator = self.operator()?;
         let answer = self.wait(operator.note_case(note)).await;
         self.answer(answer).map(drop)
+    }
+
+    /// Creates an access token; returns it with its value.
+    pub(crate) async fn create_token(&self, request: v1::TokenRequest) -> Result<(TokenView, String), ClientError> {
+        #[derive(serde::Deserialize)]
+        struct CreatedToken {
+            token: TokenView,
+            value: String,
+        }
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.create_token(request)).await;
+        let CreatedToken { token, value } = self.document(answer)?;
+        Ok((token, value))
+    }
+
+    /// Fetches all access tokens, oldest first.
+    pub(crate) async fn tokens(&self) -> Result<Vec<TokenView>, ClientError> {
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.list_tokens(v1::Empty {})).await;
+        self.document(answer)
+    }
+
+    /// Revokes an access token by its id or name.
+    pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenView, ClientError> {
+        let request = v1::TokenName {
+            token: token.to_owned(),
+        };
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.revoke_token(request)).await;
+        self.document(answer)
+    }
+
+    /// Fetches entries of the audit log, newest first.
+    pub(crate) async fn audit(&self, request: v1::AuditRequest) -> Result<AuditPage, ClientError> {
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.read_audit(request)).await;
+        self.document(answer)
     }
 
     /// Awaits the answer of a call, with notes on standard error while it takes long.

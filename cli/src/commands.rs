@@ -1,6 +1,7 @@
 //! One file per command: its options, its work and its output.
 
 pub(crate) mod agent;
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod cancel;
 mod case_filter;
@@ -38,3 +39,4 @@ pub(crate) mod stack_calls;
 pub(crate) mod status;
 pub(crate) mod supervise_ranks;
 pub(crate) mod taxonomy;
+pub(crate) mod token;

@@ -5,6 +5,7 @@ use rankguard_console::ending;
 
 use crate::args::CommonArgs;
 use crate::commands::agent::AgentArgs;
+use crate::commands::audit::AuditArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::cancel::CancelArgs;
 use crate::commands::cases::CasesArgs;
@@ -33,6 +34,7 @@ use crate::commands::slurm::SlurmArgs;
 use crate::commands::stack_calls::StackCallsArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::taxonomy::TaxonomyArgs;
+use crate::commands::token::TokenArgs;
 use crate::demo::DemoArgs;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -106,6 +108,10 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Create the authority of a cluster and certificates of its parts, or show a certificate
     Identity(IdentityArgs),
+    /// Create, list and revoke access tokens of the HTTP API
+    Token(TokenArgs),
+    /// Show who changed what, with the result
+    Audit(AuditArgs),
     /// Check or show the configuration
     Config(ConfigArgs),
     /// Test the receivers of notifications
@@ -206,6 +212,8 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         }
         Command::Bench(args) => commands::bench::run(&args),
         Command::Identity(args) => commands::identity::run(&args),
+        Command::Token(args) => commands::token::run(args, common),
+        Command::Audit(args) => commands::audit::run(args, common),
         Command::Config(args) => commands::config::run(&args, common),
         Command::Notify(args) => commands::notify::run(&args, common),
         Command::Slurm(args) => commands::slurm::run(args, common),

@@ -160,7 +160,7 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// Parses `30m`, `2h`, `7d` ago, or a date with a time of day as in RFC 3339; without an offset it is UTC.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let now = now();
     let unit = |end: char| match end {
         's' => Some(1),
