@@ -13,6 +13,7 @@ mod documents;
 mod ends;
 mod exchange;
 mod failed_generation;
+mod http_access;
 mod http_api;
 mod identity;
 mod inject;
