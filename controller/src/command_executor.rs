@@ -36,13 +36,13 @@ pub(crate) struct CommandOrigin {
 /// Reason why a command has no result, or was refused.
 #[derive(Debug)]
 pub(crate) enum CommandFailure {
-    /// The event loop refused it.
+    /// The event loop refused the command.
     Refused(CommandRefusal),
-    /// It cannot be recorded, so it is not carried out.
+    /// The command cannot be recorded, so it is not carried out.
     Unrecorded(String),
     /// The event loop did not answer in time.
     Late,
-    /// The controller ends.
+    /// The controller is about to end.
     Stopping,
 }
 

@@ -1,10 +1,10 @@
 //! Operator service.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rankguard_access::{
-    AccessRole, AuditDoor, AuditFilter, AuditOutcome, CallerIdentity, NewAuditEntry, NewToken, RoleError, TokenError,
-    TokenScope, TokenStore, TokenView,
+    AccessRole, AuditDoor, AuditFilter, AuditOutcome, CallerIdentity, NewAuditEntry, NewToken, RateLimiter, RoleError,
+    TokenError, TokenScope, TokenStore, TokenView,
 };
 use rankguard_checkpoint::Store;
 use rankguard_identity::{ConnectionPeer, PeerRole};
@@ -24,6 +24,9 @@ use crate::rendezvous_task::RendezvousInput;
 use crate::session::stopping;
 use crate::submission;
 
+/// Refused calls of a caller that are recorded: a burst, and the interval of further ones.
+const REFUSALS_BURST: u32 = 30;
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(2);
 /// Most entries of the audit log in a reply.
 const AUDIT_ENTRIES_MAX: usize = 10_000;
 
@@ -38,6 +41,8 @@ pub(crate) struct OperatorService {
     rendezvous: mpsc::Sender<RendezvousInput>,
     claims: ClaimRegistry,
     executor: CommandExecutor,
+    /// Recorded refusals of each caller.
+    refusals: RateLimiter,
 }
 
 impl OperatorService {
@@ -51,6 +56,7 @@ impl OperatorService {
             rendezvous,
             claims: ClaimRegistry::default(),
             executor,
+            refusals: RateLimiter::new(REFUSALS_BURST, REFUSAL_INTERVAL),
         }
     }
 
@@ -107,10 +113,16 @@ impl OperatorService {
         in_time(exchange).await
     }
 
-    /// Returns the origin of a call; refuses a caller with a lesser role than the call requires.
-    async fn admit<T>(&self, request: &Request<T>, call: OperatorCall) -> Result<CommandOrigin, Status> {
-        let peer =
-            ConnectionPeer::of(request).ok_or_else(|| Status::internal("the caller of this request is unknown"))?;
+    /// Returns the origin of a call; refuses a caller with a lesser role than the call requires, and records that for a
+    /// change of `target`.
+    async fn admit<T>(
+        &self,
+        request: &Request<T>,
+        call: OperatorCall,
+        target: impl FnOnce(&T) -> String,
+    ) -> Result<CommandOrigin, Status> {
+        let peer = ConnectionPeer::of(request);
+        let peer = peer.ok_or_else(|| Status::internal("the caller of this request is unknown"))?;
         let origin = CommandOrigin {
             caller: caller(peer),
             door: AuditDoor::Grpc,
@@ -119,17 +131,27 @@ impl OperatorService {
         if origin.caller.role >= call.role() {
             return Ok(origin);
         }
+        let actor = &origin.caller.actor;
         let what = format!(
-            "{} may not {}: this requires role {}",
-            origin.caller.actor,
-            call.words(),
-            call.role()
+            "this requires role {}, and {actor} has {}",
+            call.role(),
+            origin.caller.role
         );
-        if call.is_change() {
-            let entry = origin.entry(call.words(), String::new(), String::new());
+        if let Some(action) = call.action() {
+            if self.refusals.take(actor, Instant::now()).is_err() {
+                return Err(Status::resource_exhausted(format!(
+                    "{what}; there are too many such calls"
+                )));
+            }
+            let entry = origin.entry(action, target(request.get_ref()), String::new());
             self.executor.access().refuse(entry, what.clone()).await;
         }
         Err(Status::permission_denied(what))
+    }
+
+    /// Admits a call that reads.
+    async fn admit_read<T>(&self, request: &Request<T>, call: OperatorCall) -> Result<CommandOrigin, Status> {
+        self.admit(request, call, |_| String::new()).await
     }
 
     async fn command(&self, origin: CommandOrigin, command: OperatorCommand) -> Result<Response<v1::Empty>, Status> {
@@ -186,7 +208,8 @@ async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
 #[tonic::async_trait]
 impl v1::operator_server::Operator for OperatorService {
     async fn submit_job(&self, request: Request<v1::JobSpec>) -> Result<Response<v1::SubmitReply>, Status> {
-        let origin = self.admit(&request, OperatorCall::SubmitJob).await?;
+        let target = |spec: &v1::JobSpec| spec.id.clone();
+        let origin = self.admit(&request, OperatorCall::SubmitJob, target).await?;
         let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let job = spec.id.to_string();
         self.submit(origin, spec).await?;
@@ -194,14 +217,15 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn cancel_job(&self, request: Request<v1::JobName>) -> Result<Response<v1::Empty>, Status> {
-        let origin = self.admit(&request, OperatorCall::CancelJob).await?;
+        let target = |name: &v1::JobName| name.job.clone();
+        let origin = self.admit(&request, OperatorCall::CancelJob, target).await?;
         let by = origin.caller.author.clone();
         let job = JobId::from(request.into_inner().job);
         self.command(origin, OperatorCommand::Cancel { job, by }).await
     }
 
     async fn get_status(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
-        self.admit(&request, OperatorCall::Read).await?;
+        self.admit_read(&request, OperatorCall::Read).await?;
         let mut view = self.query(OperatorQuery::Status).await?;
         let (reply, answer) = oneshot::channel();
         let exchange = async {
@@ -214,39 +238,43 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn list_cases(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
-        self.admit(&request, OperatorCall::Read).await?;
+        self.admit_read(&request, OperatorCall::Read).await?;
         document(&self.query(OperatorQuery::Cases).await?)
     }
 
     async fn get_case(&self, request: Request<v1::CaseNumber>) -> Result<Response<v1::Document>, Status> {
-        self.admit(&request, OperatorCall::Read).await?;
+        self.admit_read(&request, OperatorCall::Read).await?;
         let id = CaseId(request.into_inner().id);
         let case = self.query(|reply| OperatorQuery::Case(id, reply)).await?;
         document(&case.ok_or_else(|| Status::not_found(format!("there is no case {id}")))?)
     }
 
     async fn cordon_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
-        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
+        let target = |request: &v1::CordonRequest| request.node.clone();
+        let origin = self.admit(&request, OperatorCall::CordonNode, target).await?;
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
         self.command(origin, OperatorCommand::Cordon { node, reason }).await
     }
 
     async fn drain_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
-        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
+        let target = |request: &v1::CordonRequest| request.node.clone();
+        let origin = self.admit(&request, OperatorCall::DrainNode, target).await?;
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
         self.command(origin, OperatorCommand::Drain { node, reason }).await
     }
 
     async fn forget_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
-        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
+        let target = |request: &v1::NodeName| request.node.clone();
+        let origin = self.admit(&request, OperatorCall::ForgetNode, target).await?;
         let node = NodeId::from(request.into_inner().node);
         self.command(origin, OperatorCommand::Forget { node }).await
     }
 
     async fn note_case(&self, request: Request<v1::CaseNoteRequest>) -> Result<Response<v1::Empty>, Status> {
-        let origin = self.admit(&request, OperatorCall::NoteCase).await?;
+        let target = |note: &v1::CaseNoteRequest| note.id.to_string();
+        let origin = self.admit(&request, OperatorCall::NoteCase, target).await?;
         let request = request.into_inner();
         if request.text.len() > NOTE_BYTES_MAX || request.by.len() > NAME_BYTES_MAX {
             let limit = format!("a note has at most {NOTE_BYTES_MAX} bytes, a name {NAME_BYTES_MAX}");
@@ -258,7 +286,8 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn uncordon_node(&self, request: Request<v1::UncordonRequest>) -> Result<Response<v1::Empty>, Status> {
-        let origin = self.admit(&request, OperatorCall::ChangeNode).await?;
+        let target = |request: &v1::UncordonRequest| request.node.clone();
+        let origin = self.admit(&request, OperatorCall::UncordonNode, target).await?;
         let v1::UncordonRequest { node, only_reasons } = request.into_inner();
         let node = NodeId::from(node);
         self.command(origin, OperatorCommand::Uncordon { node, only_reasons })
@@ -266,7 +295,8 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn create_token(&self, request: Request<v1::TokenRequest>) -> Result<Response<v1::Document>, Status> {
-        let origin = self.admit(&request, OperatorCall::ChangeToken).await?;
+        let target = |request: &v1::TokenRequest| request.name.clone();
+        let origin = self.admit(&request, OperatorCall::CreateToken, target).await?;
         let wanted = new_token(request.into_inner())?;
         let valid = wanted.valid.as_secs();
         let detail = format!("role {}, {}, valid for {valid} s", wanted.role, wanted.scope.words());
@@ -279,13 +309,14 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn list_tokens(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
-        self.admit(&request, OperatorCall::ReadAccess).await?;
+        self.admit_read(&request, OperatorCall::ReadAccess).await?;
         let access = self.executor.access();
         document(&access.tokens.list(access.clock.now()))
     }
 
     async fn revoke_token(&self, request: Request<v1::TokenName>) -> Result<Response<v1::Document>, Status> {
-        let origin = self.admit(&request, OperatorCall::ChangeToken).await?;
+        let target = |name: &v1::TokenName| name.token.clone();
+        let origin = self.admit(&request, OperatorCall::RevokeToken, target).await?;
         let v1::TokenName { token } = request.into_inner();
         let entry = origin.entry("token.revoke", token.clone(), String::new());
         let by = origin.caller.actor;
@@ -294,7 +325,7 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn read_audit(&self, request: Request<v1::AuditRequest>) -> Result<Response<v1::Document>, Status> {
-        self.admit(&request, OperatorCall::ReadAccess).await?;
+        self.admit_read(&request, OperatorCall::ReadAccess).await?;
         let request = request.into_inner();
         let limit = match request.limit {
             0 => AUDIT_ENTRIES_MAX,

@@ -7,18 +7,26 @@ use rankguard_access::AccessRole;
 pub(crate) enum OperatorCall {
     /// Reads nodes, jobs and cases.
     Read,
-    /// Submits a job.
-    SubmitJob,
-    /// Cancels a job.
-    CancelJob,
-    /// Cordons, uncordons, drains or forgets a node.
-    ChangeNode,
-    /// Adds a note to a case.
-    NoteCase,
-    /// Creates or revokes a token.
-    ChangeToken,
     /// Reads the tokens or the audit log.
     ReadAccess,
+    /// Submits a new job.
+    SubmitJob,
+    /// Cancels a job permanently.
+    CancelJob,
+    /// Places no new ranks on a node.
+    CordonNode,
+    /// Uses a cordoned node again.
+    UncordonNode,
+    /// Cordons a node and moves its job.
+    DrainNode,
+    /// Removes the record of a lost node.
+    ForgetNode,
+    /// Adds a note to a case.
+    NoteCase,
+    /// Creates an access token.
+    CreateToken,
+    /// Revokes an access token.
+    RevokeToken,
 }
 
 impl OperatorCall {
@@ -26,26 +34,30 @@ impl OperatorCall {
     pub(crate) fn role(self) -> AccessRole {
         match self {
             Self::Read => AccessRole::Viewer,
-            Self::SubmitJob | Self::CancelJob | Self::ChangeNode | Self::NoteCase => AccessRole::Operator,
-            Self::ChangeToken | Self::ReadAccess => AccessRole::Admin,
+            Self::SubmitJob
+            | Self::CancelJob
+            | Self::CordonNode
+            | Self::UncordonNode
+            | Self::DrainNode
+            | Self::ForgetNode
+            | Self::NoteCase => AccessRole::Operator,
+            Self::ReadAccess | Self::CreateToken | Self::RevokeToken => AccessRole::Admin,
         }
     }
 
-    /// Returns true if the call changes something.
-    pub(crate) fn is_change(self) -> bool {
-        !matches!(self, Self::Read | Self::ReadAccess)
-    }
-
-    /// Describes the call for messages.
-    pub(crate) fn words(self) -> &'static str {
+    /// Returns the name of the change in the audit log; `None` for a call that reads.
+    pub(crate) fn action(self) -> Option<&'static str> {
         match self {
-            Self::Read => "read the state",
-            Self::SubmitJob => "submit jobs",
-            Self::CancelJob => "cancel jobs",
-            Self::ChangeNode => "change nodes",
-            Self::NoteCase => "add notes to cases",
-            Self::ChangeToken => "change tokens",
-            Self::ReadAccess => "read tokens and the audit log",
+            Self::Read | Self::ReadAccess => None,
+            Self::SubmitJob => Some("job.submit"),
+            Self::CancelJob => Some("job.cancel"),
+            Self::CordonNode => Some("node.cordon"),
+            Self::UncordonNode => Some("node.uncordon"),
+            Self::DrainNode => Some("node.drain"),
+            Self::ForgetNode => Some("node.forget"),
+            Self::NoteCase => Some("case.note"),
+            Self::CreateToken => Some("token.create"),
+            Self::RevokeToken => Some("token.revoke"),
         }
     }
 }

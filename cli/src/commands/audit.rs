@@ -23,7 +23,7 @@ pub(crate) struct AuditArgs {
     /// Show only changes before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// Show only callers whose names contain this text
+    /// Show only changes of callers with this text in their name
     #[arg(long, value_name = "TEXT")]
     actor: Option<String>,
     /// Show only this change (node.cordon), or this group of changes (node)

@@ -56,7 +56,7 @@ pub(crate) struct TokenCreateArgs {
     /// Time until it expires: 90m, 12h or 30d, at most 366d
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = validity)]
     pub(crate) expires: Duration,
-    /// Reach only jobs whose names begin so
+    /// Reach only jobs with names that begin so
     #[arg(long, value_name = "PREFIX")]
     pub(crate) job_prefix: Option<String>,
     /// Reach only this node; may be repeated

@@ -2,7 +2,7 @@
 
 use ring::digest::{Context, SHA256};
 
-/// SHA-256 digest.
+/// SHA-256 digest, 32 bytes.
 pub(crate) type Digest = [u8; 32];
 
 /// Returns the digest of the concatenated parts.

@@ -109,11 +109,11 @@ pub(crate) struct StoredToken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenState {
-    /// It is accepted.
+    /// The token is accepted.
     Active,
-    /// Its time is over.
+    /// The token has expired.
     Expired,
-    /// It was revoked.
+    /// The token was revoked.
     Revoked,
 }
 
@@ -122,13 +122,13 @@ pub enum TokenState {
 pub struct TokenView {
     /// State at the time of the list.
     pub state: TokenState,
-    /// Stored facts.
+    /// Stored facts of the token.
     #[serde(flatten)]
     pub details: TokenDetails,
 }
 
 /// Reason to refuse a presented token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRejection {
     /// The text is no token, or was mistyped.
     #[error("the value is no access token of Rankguard: its form or its checksum is wrong")]
@@ -136,12 +136,12 @@ pub enum TokenRejection {
     /// This controller has not issued it, or has removed it after its end.
     #[error("this controller does not know the token")]
     Unknown,
-    /// Its time is over.
-    #[error("the token has expired")]
-    Expired,
-    /// It was revoked.
-    #[error("the token is revoked")]
-    Revoked,
+    /// The token has expired.
+    #[error("token {id} has expired")]
+    Expired { id: String },
+    /// The token was revoked.
+    #[error("token {id} is revoked")]
+    Revoked { id: String },
 }
 
 /// Failure to create or revoke a token.
@@ -171,7 +171,7 @@ pub enum TokenError {
     /// No token has this id or name.
     #[error("there is no token {token:?}")]
     Absent { token: String },
-    /// It was revoked before.
+    /// The token was revoked before.
     #[error("token {id} was revoked before")]
     Revoked { id: String },
     /// The system provides no random bytes.

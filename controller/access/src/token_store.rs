@@ -191,8 +191,8 @@ impl TokenStore {
         }
         let details = &mut found.ok_or(TokenRejection::Unknown)?.details;
         match details.state(now) {
-            TokenState::Revoked => return Err(TokenRejection::Revoked),
-            TokenState::Expired => return Err(TokenRejection::Expired),
+            TokenState::Revoked => return Err(TokenRejection::Revoked { id: details.id.clone() }),
+            TokenState::Expired => return Err(TokenRejection::Expired { id: details.id.clone() }),
             TokenState::Active => {}
         }
         details.last_used_at = Some(now);

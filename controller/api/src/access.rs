@@ -42,7 +42,7 @@ pub(crate) struct AccessGate {
     failures: RateLimiter,
 }
 
-/// Failed authentication.
+/// Failed authentication of a request.
 #[derive(Debug)]
 pub(crate) struct AccessFailure {
     pub(crate) problem: Problem,

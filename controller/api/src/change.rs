@@ -49,7 +49,7 @@ pub enum Change {
     },
     /// Cordons a node and moves its job.
     DrainNode { node: NodeId, reason: String },
-    /// Cancels a job.
+    /// Cancels a job permanently.
     CancelJob { job: JobId },
 }
 
@@ -130,7 +130,7 @@ pub(crate) async fn respond(
     service.limit_changes(&caller)?;
     let checked = check_site(headers).and_then(|()| authorize(service, route, &caller, &name));
     if let Err(problem) = checked {
-        record_refusal(service, &caller, route, &name, problem.detail()).await;
+        record_refusal(service, &caller, change, &name, problem.detail()).await;
         return Err(problem);
     }
     check_media(headers)?;
@@ -320,12 +320,18 @@ async fn check_match(
 }
 
 /// Records a refused change.
-async fn record_refusal(service: &Arc<ServiceState>, caller: &CallerIdentity, route: &Route, name: &str, why: &str) {
+async fn record_refusal(
+    service: &Arc<ServiceState>,
+    caller: &CallerIdentity,
+    change: &ChangeRoute,
+    name: &str,
+    why: &str,
+) {
     let entry = NewAuditEntry {
         actor: caller.actor.clone(),
         door: AuditDoor::Http,
         address: caller.address.clone(),
-        action: format!("POST {}", route.path),
+        action: change.action.to_owned(),
         target: name.to_owned(),
         detail: String::new(),
         key: None,

@@ -99,6 +99,8 @@ pub(crate) enum RouteContent {
 /// Route that changes something.
 #[derive(Debug)]
 pub(crate) struct ChangeRoute {
+    /// Name of the change in the audit log if it is refused before its body is read.
+    pub(crate) action: &'static str,
     /// Schema of the body of a request.
     pub(crate) body: fn() -> DocumentSchema,
     /// Parses the body of a request for the resource of this name.
@@ -267,6 +269,7 @@ const fn plain(path: &'static str, summary: &'static str, content: RouteContent)
 
 const fn change<T: ToSchema>(
     path: &'static str,
+    action: &'static str,
     summary: &'static str,
     parse: fn(&str, &[u8]) -> Result<Change, Problem>,
     resource: fn(&StateRequest<'_>) -> Result<Vec<u8>, Problem>,
@@ -279,6 +282,7 @@ const fn change<T: ToSchema>(
         role: AccessRole::Operator,
         scope: ScopeRule::Whole,
         content: RouteContent::Change(ChangeRoute {
+            action,
             body: document_schema::<T>,
             parse,
             resource,
@@ -347,6 +351,7 @@ pub(crate) static ROUTES: &[Route] = &[
     .within(ScopeRule::Case),
     change::<NoteBody>(
         "/api/v1/cases/{id}/notes",
+        "case.note",
         "Acknowledges, comments, corrects or closes a case",
         changes::note,
         cases::one,
@@ -381,6 +386,7 @@ pub(crate) static ROUTES: &[Route] = &[
         .within(ScopeRule::Job),
     change::<CancelBody>(
         "/api/v1/jobs/{name}/cancel",
+        "job.cancel",
         "Cancels a job permanently",
         changes::cancel,
         jobs::one,
@@ -419,6 +425,7 @@ pub(crate) static ROUTES: &[Route] = &[
     .within(ScopeRule::Node),
     change::<CordonBody>(
         "/api/v1/nodes/{name}/cordon",
+        "node.cordon",
         "Cordons a node: no new ranks are placed on it",
         changes::cordon,
         nodes::one,
@@ -427,6 +434,7 @@ pub(crate) static ROUTES: &[Route] = &[
     .within(ScopeRule::Node),
     change::<CordonBody>(
         "/api/v1/nodes/{name}/drain",
+        "node.drain",
         "Cordons a node and moves its job after its next checkpoint",
         changes::drain,
         nodes::one,
@@ -435,6 +443,7 @@ pub(crate) static ROUTES: &[Route] = &[
     .within(ScopeRule::Node),
     change::<UncordonBody>(
         "/api/v1/nodes/{name}/uncordon",
+        "node.uncordon",
         "Uncordons a node and clears the findings against it",
         changes::uncordon,
         nodes::one,

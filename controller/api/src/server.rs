@@ -20,6 +20,9 @@ use crate::write_deadline::WriteDeadline;
 
 /// Concurrent connections. Further ones wait.
 const CONNECTIONS_MAX: usize = 256;
+/// Connections of clients without a certificate, over TLS. Further ones are closed, so that they shut out no operator with a
+/// certificate.
+const ANONYMOUS_MAX: usize = 192;
 /// Time limit of the head of a request; an idle connection ends after it, too.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest time in which a client reads nothing of an answer.
@@ -55,6 +58,7 @@ impl Drop for ApiServer {
 /// Serves connections; they end when this task is aborted.
 async fn accept(mut peers: PeerListener, service: ApiService) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let anonymous = Arc::new(Semaphore::new(ANONYMOUS_MAX));
     let mut open = JoinSet::new();
     loop {
         while open.try_join_next().is_some() {}
@@ -62,10 +66,18 @@ async fn accept(mut peers: PeerListener, service: ApiService) {
             return;
         };
         let Some(stream) = peers.next().await else { return };
+        let place = if stream.caller().is_anonymous() {
+            let Ok(place) = Arc::clone(&anonymous).try_acquire_owned() else {
+                continue;
+            };
+            Some(place)
+        } else {
+            None
+        };
         let service = service.clone();
         open.spawn(async move {
             serve(stream, service).await;
-            drop(permit);
+            drop((permit, place));
         });
     }
 }

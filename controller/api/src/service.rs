@@ -141,7 +141,11 @@ impl ApiService {
                 if let Some(entry) = entry {
                     self.state.record_refusal(entry, problem.detail().to_owned()).await;
                 }
-                problem.into_response()
+                // A client without credentials holds no connection.
+                let mut response = problem.into_response();
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+                response
             }
         };
         answer::harden(&mut response);
@@ -218,6 +222,10 @@ pub(crate) fn authorize(
             caller.actor, caller.role, route.role
         );
         if caller.token.is_none() && caller.author.is_none() {
+            let detail = format!(
+                "without a token a process of this machine only reads, and this requires {}",
+                route.role
+            );
             return Err(Problem::unauthenticated(detail).hint(TOKEN_HINT));
         }
         return Err(Problem::forbidden(detail).hint(TOKEN_HINT));

@@ -12,7 +12,7 @@ const TEXT_MAX: usize = 512;
 pub enum AuditDoor {
     /// gRPC: the commands of `rankguard`.
     Grpc,
-    /// HTTP API.
+    /// Request of the HTTP API.
     Http,
     /// The controller itself: removal of old entries, damage of a file.
     Controller,
@@ -78,7 +78,7 @@ pub struct AuditEntry {
     pub seq: u64,
     /// Time of the request.
     pub at: Timestamp,
-    /// Caller.
+    /// Caller that requested the change.
     pub actor: String,
     /// Interface of the caller.
     pub door: AuditDoor,
@@ -126,7 +126,7 @@ pub(crate) fn cut(text: &str) -> String {
 /// Selection of entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Earliest time.
+    /// Earliest time of an entry.
     pub since: Option<Timestamp>,
     /// Time before which the entry was made.
     pub until: Option<Timestamp>,

@@ -86,11 +86,12 @@ impl AuditFileContents {
         Ok(contents)
     }
 
-    /// Returns the number after those of all entries.
+    /// Returns a number after those of all entries, the damaged ones included: the entries of a file are consecutive, and each
+    /// has a line.
     pub(crate) fn next(&self) -> u64 {
         let after = |line: &AuditLine| match line {
-            AuditLine::Header { next, .. } => *next,
-            AuditLine::Entry(entry) => entry.seq + 1,
+            AuditLine::Header { next, .. } => next.saturating_add(self.damaged.len() as u64),
+            AuditLine::Entry(entry) => entry.seq.saturating_add(1 + self.damaged.len() as u64),
             AuditLine::End { .. } => 0,
         };
         self.lines.iter().map(after).max().unwrap_or(1)

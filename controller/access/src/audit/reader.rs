@@ -7,7 +7,7 @@ use std::path::Path;
 use super::entry::{AuditEntry, AuditFilter, AuditOutcome};
 use super::file::{self, AuditFileContents, AuditLine};
 
-/// Selected entries.
+/// Entries that a filter selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AuditPage {
     /// Entries, newest first.

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 pub(crate) enum NoteKind {
     /// An operator takes notice of the case.
     Acknowledge,
-    /// Remark.
+    /// Remark without further effect.
     Comment,
     /// The failure class is another one; the verdict itself is unchanged.
     Correct,

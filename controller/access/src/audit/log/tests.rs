@@ -81,16 +81,17 @@ fn edited_lines_are_found() {
         );
         assert!(page.entries.iter().all(|entry| !entry.actor.contains("eve")));
         assert_eq!(page.entries[0].action, "audit.damage");
-        assert_eq!(page.entries[0].seq, 5);
-        assert_eq!(log.begin(entry("x", ""), NOW).expect("written").seq, 6);
+        let seq = page.entries[0].seq;
+        assert!(seq >= 5, "{edit}: number {seq} was assigned before");
+        assert_eq!(log.begin(entry("x", ""), NOW).expect("written").seq, seq + 1);
     }
 }
 
 #[test]
 fn the_log_is_bounded_and_states_what_it_dropped() {
     let dir = tempfile::tempdir().expect("a folder");
-    let log = AuditLog::with_file_bytes(dir.path(), NOW, 2_000).expect("opened");
-    for number in 0..400 {
+    let log = AuditLog::with_file_bytes(dir.path(), NOW, 600).expect("opened");
+    for number in 0..60 {
         let ticket = log
             .begin(entry("node.cordon", &number.to_string()), NOW)
             .expect("written");
@@ -116,10 +117,10 @@ fn the_log_is_bounded_and_states_what_it_dropped() {
     drop(log);
     // More than 400 days later only the newest file is left.
     let later = NOW.after(RETENTION + Duration::from_secs(1));
-    let log = AuditLog::with_file_bytes(dir.path(), later, 2_000).expect("opened");
+    let log = AuditLog::with_file_bytes(dir.path(), later, 600).expect("opened");
     let page = all(&log);
     assert_eq!(page.entries[0].action, "audit.drop");
-    assert!(page.entries.len() < 30, "{}", page.entries.len());
+    assert!(page.entries.len() < 6, "{}", page.entries.len());
 }
 
 #[test]
