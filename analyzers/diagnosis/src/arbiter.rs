@@ -15,9 +15,9 @@ use crate::named_losses::named_pod;
 use crate::own_fault::{is_own_end, kills_no_rank};
 use crate::waited_before::waited_before;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, machine_states,
-    missing_programs, mitigation, published_categories, reasoning, refine, roles, shared_part, shared_services,
-    signature, storage, timed_out_ranks, unordered, wrappers,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, full_storage,
+    machine_states, missing_programs, mitigation, published_categories, reasoning, refine, roles, shared_part,
+    shared_services, signature, storage, timed_out_ranks, unordered, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -197,6 +197,7 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     missing_programs::blame_node(scene, &mut ranking);
     machine_states::blame(scene, &mut ranking);
     shared_services::blame(scene, &mut ranking);
+    full_storage::blame(scene, &mut ranking);
     ranking
 }
 

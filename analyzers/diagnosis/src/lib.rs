@@ -43,6 +43,7 @@ mod first_failure;
 mod first_rank;
 mod flight;
 mod frames;
+mod full_storage;
 mod independent;
 mod job_numbers;
 mod kill_senders;

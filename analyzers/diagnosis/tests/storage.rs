@@ -1,8 +1,8 @@
 //! Stories of file systems: unused by the job, used by it, and recovered.
 
-use crate::world::{World, mark, on_node, with};
+use crate::world::{World, mark, on_node, rank_of, with};
 use rankguard_diagnosis::{ConcludedDraft, DraftChange};
-use rankguard_model::{Classification, EvidenceBody, EvidenceSource, ProcessExit, Role};
+use rankguard_model::{Classification, Entity, EvidenceBody, EvidenceSource, ProcessExit, Role, Step};
 
 /// Returns the mark of node 1's agent for a read-only /scratch; `used_by` as far as the agent could
 /// determine it.
@@ -160,4 +160,81 @@ fn an_answer_that_comes_after_the_conclusion_follows_from_nothing() {
         "{:?}",
         world.changes.last()
     );
+}
+
+fn shard_fails(world: &mut World, ms: i64, rank: u32) {
+    let body = EvidenceBody::ShardFailed {
+        step: Step(10),
+        reason: "no space for 320000 bytes of /ckpt/train/000000000010-g1/rank-00000.shard; free space, or keep fewer \
+                 checkpoints"
+            .to_owned(),
+    };
+    let mut full = mark("disk-full", Role::Root, 0.95);
+    full.signature = "checkpoint-store".into();
+    world.at(ms, EvidenceSource::Checkpoint, rank_of(rank), body, vec![full]);
+}
+
+/// The nodes of a job share its checkpoint store, whichever rank finds it full first.
+#[test]
+fn a_full_checkpoint_store_is_blamed_and_no_rank() {
+    for ranks in [vec![2], vec![2, 3], vec![0, 2, 4]] {
+        let mut world = World::new();
+        for rank in &ranks {
+            shard_fails(&mut world, 1_000, *rank);
+        }
+        let case = world.settle();
+        assert_eq!(case.verdict.class.as_str(), "disk-full");
+        assert_eq!(
+            (
+                case.verdict.blamed.clone(),
+                case.verdict.blamed_part.as_deref(),
+                case.verdict.root_rank
+            ),
+            (Entity::Unknown, Some("the checkpoint store /ckpt"), None),
+            "{ranks:?}"
+        );
+    }
+    // The store of a job on one node may be a disk of that node.
+    let mut world = World::new();
+    world.job(|job| job.placements.retain(|rank, _| rank.0 < 2));
+    shard_fails(&mut world, 1_000, 0);
+    shard_fails(&mut world, 1_000, 1);
+    assert_eq!(world.settle().verdict.blamed, on_node(1));
+}
+
+fn writes_fail(world: &mut World, ranks: &[u32], text: &str) -> ConcludedDraft {
+    for rank in ranks {
+        let body = EvidenceBody::Line {
+            text: text.to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let full = mark("disk-full", Role::Root, 0.9);
+        world.at(1_000, EvidenceSource::JobLog, rank_of(*rank), body, vec![full]);
+    }
+    for rank in ranks {
+        world.exits(1_100, *rank, ProcessExit::Code(1));
+    }
+    world.settle()
+}
+
+#[test]
+fn a_full_disk_is_one_of_the_node_of_the_ranks_that_report_it() {
+    const FULL: &str = "OSError: [Errno 28] No space left on device: '/scratch/cache.bin'";
+    for ranks in [vec![2], vec![2, 3]] {
+        let case = writes_fail(&mut World::new(), &ranks, FULL);
+        assert_eq!(
+            (case.verdict.class.as_str(), &case.verdict.blamed),
+            ("disk-full", &on_node(2)),
+            "{ranks:?}"
+        );
+        assert!(says(&case, "Only node n2 reports it"), "{:?}", case.reasoning);
+    }
+    let case = writes_fail(&mut World::new(), &[0, 2], FULL);
+    let part = case.verdict.blamed_part.as_deref();
+    assert_eq!(part, Some("a file system that the nodes of the job share"));
+    // A quota is of the user, on every node.
+    let quota = "OSError: [Errno 122] Disk quota exceeded: '/home/ada/cache.bin'";
+    let case = writes_fail(&mut World::new(), &[2], quota);
+    assert_eq!(case.verdict.blamed, rank_of(2));
 }
