@@ -78,10 +78,13 @@ pub fn input_lines(choice: &RecoveryChoice) -> Vec<String> {
 /// Compares the predicted restart time of a case with the measured one; `None` without a prediction.
 pub fn restart_line(case: &Case) -> Option<String> {
     let predicted = case.recovery.as_ref()?.restart_ms?;
-    let measured = match case.restart_ms() {
-        Some(measured) => format!("measured {}", display_text::millis(measured as f64)),
-        None if case.is_open() => "measured not yet".to_owned(),
-        None => "and the case ended before a step".to_owned(),
+    let measured = match (case.restart_ms(), &case.outcome) {
+        (Some(measured), _) => format!("measured {}", display_text::millis(measured as f64)),
+        (None, None) => "measured not yet".to_owned(),
+        (None, Some(outcome)) if case.delays.launched_ms.is_none() => {
+            format!("not measured, because no ranks were started ({outcome})")
+        }
+        (None, Some(outcome)) => format!("not measured, because the new ranks reported no step ({outcome})"),
     };
     Some(format!(
         "from the plan to the first step: predicted {}, {measured}",
