@@ -8,6 +8,7 @@ pub(crate) use rankguard_console::{DocumentFormat, DocumentFormatArgs, FormatArg
 use rankguard_files::ReadLimits;
 
 use crate::client::ControllerClient;
+use crate::client_command::CommandOptions;
 use crate::config::{ConfigMistake, ConfigMistakes, FlagValue, ResolvedConfig};
 use crate::error::CliError;
 
@@ -99,7 +100,8 @@ impl ControllerAddress {
     pub(crate) fn client(&self, common: &CommonArgs) -> Result<ControllerClient, CliError> {
         let flag = FlagValue::of("client.controller", "--controller", self.controller.as_deref());
         let config = common.settings([flag])?;
-        Ok(ControllerClient::new(&config.client_address(), config.network()))
+        let options = CommandOptions::of(common, self.controller.as_deref());
+        Ok(ControllerClient::new(&config.client_address(), config.network()).with_options(options))
     }
 }
 

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
+use crate::client_command::CommandOptions;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::waiting;
@@ -35,6 +36,8 @@ pub(crate) struct ControllerClient {
     limit: Duration,
     /// True if long waits are reported on standard error.
     reports_waits: bool,
+    /// Options for further commands in hints.
+    options: CommandOptions,
 }
 
 /// Failure of a call to the controller.
@@ -81,7 +84,18 @@ impl ControllerClient {
             channel: OnceLock::new(),
             limit: ANSWER_LIMIT,
             reports_waits: true,
+            options: CommandOptions::default(),
         }
+    }
+
+    /// Sets the options that commands in hints repeat.
+    pub(crate) fn with_options(self, options: CommandOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Returns the options that commands in hints repeat.
+    pub(crate) fn options(&self) -> &CommandOptions {
+        &self.options
     }
 
     /// Disables the notes about long waits.

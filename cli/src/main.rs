@@ -10,6 +10,7 @@
 
 mod args;
 mod client;
+mod client_command;
 mod commands;
 mod config;
 mod demo;

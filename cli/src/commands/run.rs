@@ -47,14 +47,20 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
     let job = client.submit(&spec).await?;
     out::line(job.as_str());
     if detach {
+        let options = client.options();
+        let name = Some(job.as_str());
         out::note(&format!(
-            "submitted; `rankguard status` shows the job, `rankguard logs {job}` its output, `rankguard cancel {job}` stops it"
+            "submitted; {} shows the job, {} its output, {} stops it",
+            options.command("status", None),
+            options.command("logs", name),
+            options.command("cancel", name)
         ));
         return Ok(CommandExit::Fine);
     }
     if !output {
         out::note(&format!(
-            "`rankguard logs {job}` shows the output of its ranks; --output prints it here"
+            "{} shows the output of its ranks; --output prints it here",
+            client.options().command("logs", Some(job.as_str()))
         ));
     }
     let reader = output.then(|| LogReader::new(job.clone(), BTreeSet::new(), None));
@@ -73,7 +79,10 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
                 ended = cancel(&mut follower, client) => ended,
                 _ = stop.wait() => Err(CliError::failure(
                     format!("processes of job {job} may still run: the wait for their end was interrupted"),
-                    format!("`rankguard cancel {job}` stops the job and waits for their end"),
+                    format!(
+                        "{} stops the job and waits for their end",
+                        client.options().command("cancel", Some(job.as_str()))
+                    ),
                 )),
             }
         }
@@ -95,7 +104,7 @@ async fn cancel(follower: &mut JobFollower, client: &ControllerClient) -> Result
                 follower.job,
                 CANCEL_MAX.as_secs()
             ),
-            "`rankguard status` shows the reason",
+            format!("{} shows the reason", client.options().command("status", None)),
         )),
     }
 }

@@ -9,6 +9,7 @@ use rankguard_model::{
 
 use super::checkpoint_news::CheckpointNotes;
 use crate::client::{ClientError, ControllerClient};
+use crate::client_command::CommandOptions;
 use crate::commands::logs::LogReader;
 use crate::display_text::{case_progress, job_state};
 use crate::error::CliError;
@@ -147,7 +148,7 @@ impl JobFollower {
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(CommandExit::Fine)),
             JobState::Stopped if self.awaits_verdict(view, &cases) => Ok(None),
-            JobState::Stopped => Err(stopped(view, &cases)),
+            JobState::Stopped => Err(stopped(view, &cases, client.options())),
             _ => Ok(None),
         }
     }
@@ -318,7 +319,7 @@ fn describe(view: &JobView) -> String {
 }
 
 /// Builds the error of a stopped job: the verdict, the lines of the root finding, and advice.
-fn stopped(view: &JobView, cases: &[Case]) -> CliError {
+fn stopped(view: &JobView, cases: &[Case], options: &CommandOptions) -> CliError {
     let reason = view.reason.as_deref().unwrap_or("no reason");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
     // The earlier cases of a cancelled job are not the cause of its end.
@@ -326,10 +327,13 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         let job = &view.spec.id;
         let hint = match view.checkpoints.last() {
             Some(newest) => format!(
-                "`rankguard run --resume-from {job}` goes on from its checkpoint of step {}",
+                "the same command with `--resume-from={job}` goes on from its checkpoint of step {}",
                 newest.step
             ),
-            None => format!("`rankguard cases list --job {job}` lists its cases"),
+            None => {
+                let list = options.command(&format!("cases list --job={job}"), None);
+                format!("{list} lists its cases")
+            }
         };
         return CliError::failure(what, hint).exiting(CommandExit::JobCancelled);
     }
@@ -338,7 +342,8 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let is_end = |case: &&Case| is_concluded(case) && reason.ends_with(&format!("(case {})", case.id));
     let case = cases.iter().rfind(is_end).or_else(|| cases.iter().rfind(is_concluded));
     let Some(case) = case else {
-        return CliError::failure(what, "`rankguard status` lists the nodes and why one takes no work")
+        let status = options.command("status", None);
+        return CliError::failure(what, format!("{status} lists the nodes and why one takes no work"))
             .exiting(CommandExit::JobFailed);
     };
     let verdict = &case.verdict;
@@ -359,7 +364,8 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         Some(advice) => advice,
         None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
     };
-    let hint = format!("{}; `rankguard cases show {}` shows details", advice, case.id);
+    let show = options.command("cases show", Some(&case.id.to_string()));
+    let hint = format!("{advice}; {show} shows details");
     CliError::failure(what, hint).exiting(CommandExit::JobFailed)
 }
 
@@ -443,7 +449,7 @@ mod tests {
             .iter()
             .find(|view| view.state == JobState::Stopped)
             .expect("the sample has one");
-        let lines = stopped(buggy, &cases).lines();
+        let lines = stopped(buggy, &cases, &CommandOptions::default()).lines();
         for part in [
             "job buggy was stopped",
             "verdict: ",
@@ -466,7 +472,7 @@ mod tests {
         message.role = Role::Confirmation;
         message.text = "what():  shard 9 has no header".to_owned();
         case.findings.push(message);
-        let lines = stopped(buggy, &cases).lines();
+        let lines = stopped(buggy, &cases, &CommandOptions::default()).lines();
         assert!(lines.contains("> what():  shard 9 has no header"), "{lines}");
     }
 
@@ -480,7 +486,7 @@ mod tests {
             .expect("the sample has one")
             .clone();
         view.reason = Some(cancellation_reason(None));
-        let lines = stopped(&view, &cases).lines();
+        let lines = stopped(&view, &cases, &CommandOptions::default()).lines();
         assert!(
             lines.contains("job buggy was stopped: cancelled by an operator's request"),
             "{lines}"
