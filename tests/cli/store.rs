@@ -240,7 +240,8 @@ fn explain_gives_the_reason_why_a_checkpoint_can_or_cannot_be_used() {
             "cannot be used",
             "it was not committed (a save ended early, or is still being written), or its manifest was removed or lost",
             "2 shards and 2 indexes in",
-            "if the job has ended, `rankguard checkpoint gc --torn` removes it",
+            "if the job has ended, `rankguard checkpoint gc --torn --dry-run --job=demo --dir ",
+            "` lists it, with all that the same command without --dry-run removes",
         ],
     );
     // Of one rank only, with singular nouns.

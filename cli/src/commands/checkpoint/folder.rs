@@ -5,9 +5,10 @@ use std::path::Path;
 
 use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE};
 use rankguard_checkpoint::{Store, StoreError};
-use rankguard_model::{JobId, Step};
+use rankguard_model::{JobId, JobView, Step};
 
 use super::{StoreArgs, url};
+use crate::client_command::quoted;
 use crate::error::CliError;
 
 /// Opens a store for reading; returns it with the selected jobs.
@@ -84,7 +85,17 @@ pub(super) fn size_of(dir: &Path) -> u64 {
 
 /// Formats a command of this family on a store, as it can be entered.
 pub(super) fn command(words: &str, dir: &Path) -> String {
-    format!("`rankguard checkpoint {words} --dir {}`", dir.display())
+    format!(
+        "`rankguard checkpoint {words} --dir {}`",
+        quoted(&dir.display().to_string())
+    )
+}
+
+/// Returns true if a job saves to the store in a directory.
+pub(super) fn is_store_of(view: &JobView, dir: &Path) -> bool {
+    let place = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let policy = view.spec.checkpoint.as_ref();
+    policy.is_some_and(|policy| place(Path::new(&policy.store)) == place(dir))
 }
 
 /// Error for a step without a checkpoint.

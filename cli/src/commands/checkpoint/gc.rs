@@ -14,7 +14,7 @@ use rankguard_model::{JobId, JobState, JobView, Rank, RetentionPolicy, StatusVie
 use serde::Serialize;
 
 use super::args::GcArgs;
-use super::folder::{self, failed, open, size_of};
+use super::folder::{self, failed, is_store_of, open, size_of};
 use super::uploads;
 use crate::display_text;
 use crate::error::CliError;
@@ -112,16 +112,7 @@ pub(super) fn run(args: &GcArgs, status: Option<&StatusView>) -> Result<CommandE
 fn check_ended(job: &JobId, dir: &Path, status: Option<&StatusView>) -> Result<(), CliError> {
     let jobs = status.into_iter().flat_map(|status| &status.jobs);
     let mut running = jobs.filter(|view| !matches!(view.state, JobState::Finished | JobState::Stopped));
-    let place = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let is_here = |view: &JobView| {
-        let store = view
-            .spec
-            .checkpoint
-            .as_ref()
-            .map(|policy| place(Path::new(&policy.store)));
-        store.is_some_and(|store| store == place(dir))
-    };
-    let is_same = |view: &&JobView| view.spec.id == *job && is_here(view);
+    let is_same = |view: &&JobView| view.spec.id == *job && is_store_of(view, dir);
     match running.find(is_same) {
         Some(view) => Err(CliError::failure(
             format!(

@@ -2,16 +2,17 @@
 //! or the URL of an object store, `explain` a directory only. A controller is not required.
 
 use std::fs;
+use std::path::Path;
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::retention;
 use rankguard_checkpoint::verify::verify;
 use rankguard_console::waiting::WorkNote;
-use rankguard_model::{JobId, StatusView, Step};
+use rankguard_model::{JobId, JobState, StatusView, Step};
 use serde::Serialize;
 
-use super::folder::{failed, nothing_at, open, size_of};
+use super::folder::{self, failed, is_store_of, nothing_at, open, size_of};
 use super::rows::{FOLDERS, FOUND, FindingRow, FolderRow, findings};
 use super::{StoreArgs, memory, remote, url};
 use crate::display_text;
@@ -135,7 +136,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
         let report = verify(&store, &job, Some(step)).map_err(failed)?;
         let attempts = store.attempts(&job).map_err(failed)?;
         for id in &report.torn {
-            let mut report = torn(&store, &job, *id)?;
+            let mut report = torn(&store, &job, *id, &args.dir, state_in(status, &job, &args.dir))?;
             report.why.extend(parity_hint(&store, &job, *id));
             all.push(report);
         }
@@ -233,8 +234,41 @@ fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<
     Ok(why)
 }
 
+/// Returns the state of the job that writes to a store; `None` if the controller was not asked, or does not have it.
+fn state_in(status: Option<&StatusView>, job: &JobId, dir: &Path) -> Option<JobState> {
+    let mut jobs = status?.jobs.iter();
+    let view = jobs.find(|view| view.spec.id == *job && is_store_of(view, dir))?;
+    Some(view.state)
+}
+
+/// Returns what becomes of an incomplete checkpoint that is the newest of its job.
+fn fate(job: &JobId, of_store: &Path, state: Option<JobState>) -> String {
+    let collection = folder::command(&format!("gc --torn --dry-run --job={job}"), of_store);
+    let removal = format!("{collection} lists it, with all that the same command without --dry-run removes");
+    match state {
+        Some(state @ (JobState::Finished | JobState::Stopped)) => format!(
+            "its job has ended ({}), so it is never completed; {removal}",
+            display_text::job_state(state)
+        ),
+        Some(state) => format!(
+            "its job ({}) may still complete it, and removes this folder once a newer checkpoint is committed",
+            display_text::job_state(state)
+        ),
+        None => format!(
+            "if its job runs, the job may still complete it, and removes this folder once a newer checkpoint is committed; \
+             if the job has ended, {removal}"
+        ),
+    }
+}
+
 /// Explains why a folder without a manifest cannot be used, with the files in it.
-fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport, CliError> {
+fn torn(
+    store: &Store,
+    job: &JobId,
+    id: CheckpointId,
+    of_store: &Path,
+    state: Option<JobState>,
+) -> Result<UsabilityReport, CliError> {
     let dir = store.dir(job, id).map_err(failed)?;
     let names = |ending: &str| {
         let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
@@ -244,12 +278,12 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
     };
     let committed = store.committed_ids(job).map_err(failed)?;
     let removal = if committed.iter().any(|other| *other > id) {
-        "a newer checkpoint is committed, so the next collection may remove this folder"
+        "a newer checkpoint is committed, so the next collection may remove this folder".to_owned()
     } else if retention::is_fenced(store, job, id).map_err(failed)? {
         "a later generation has committed, so it is never committed, and the next collection removes this folder"
+            .to_owned()
     } else {
-        "a job that runs may still complete it, and removes this folder once a newer checkpoint is committed; if the job \
-         has ended, `rankguard checkpoint gc --torn` removes it"
+        fate(job, of_store, state)
     };
     let why = vec![
         "it has no manifest: it was not committed (a save ended early, or is still being written), or its manifest was \
@@ -262,7 +296,7 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
             dir.display(),
             display_text::bytes(size_of(&dir))
         ),
-        removal.to_owned(),
+        removal,
     ];
     Ok(UsabilityReport {
         job: job.clone(),

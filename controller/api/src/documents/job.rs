@@ -92,7 +92,8 @@ pub(crate) struct CheckpointDocument {
     in_parity: u32,
     /// Time at which the mirror was complete.
     mirrored_at: Option<UtcTime>,
-    /// False if the retention rules of the job let it go: the store removes it, or has removed it.
+    /// False if the retention rules of the job let it go: the store removes it, or has removed it. A removal by
+    /// `rankguard checkpoint gc` is not reported to the controller and changes nothing here.
     retained: bool,
     /// Longest time for which the save blocked a rank, milliseconds; null if no rank reported it.
     stall_ms: Option<f64>,
