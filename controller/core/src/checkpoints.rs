@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
 
+pub use void_attempts::OpenAttempt;
 use void_attempts::passed_reason;
 
 use crate::suspicion::CheckpointSuspicions;

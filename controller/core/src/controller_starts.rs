@@ -78,6 +78,11 @@ impl ControllerStarts {
         start.newest_at.zip(start.at)
     }
 
+    /// Returns the time for which the controller did not run, if a report is of that time or of an earlier one.
+    pub(crate) fn absence_before(&self, reported: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        self.current_period().filter(|(_, started)| reported <= *started)
+    }
+
     /// Returns the entries that the journal was found to lack, oldest first.
     pub fn gaps(&self) -> &[JournalGap] {
         &self.gaps

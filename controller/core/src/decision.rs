@@ -117,11 +117,11 @@ impl DecisionContext<'_> {
                     let stay = policy
                         .map(|policy| entry.uncollected_checkpoints(policy, self.at, settles))
                         .unwrap_or_default();
-                    let mut open = entry.checkpoints.open_steps(*generation);
+                    let mut open = entry.checkpoints.open_attempts(*generation);
                     let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
                     if settles {
-                        open.retain(|open| open != step);
-                        entry.checkpoints.count_passed_attempts(*generation, &open);
+                        open.retain(|open| open.step != *step);
+                        entry.checkpoints.count_passed_attempts(*generation, &open, None);
                     }
                     entry.calls.committed(*generation, *step);
                     let mirrored = |policy: &&CheckpointPolicy| policy.tiers.mirror.is_some();

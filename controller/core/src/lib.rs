@@ -60,7 +60,7 @@ mod views;
 mod witness_ring;
 
 pub use action::{Action, ChunkName};
-pub use checkpoints::{DeadAttempts, JobCheckpoints};
+pub use checkpoints::{DeadAttempts, JobCheckpoints, OpenAttempt};
 pub use controller_starts::{ControllerStarts, JournalLoss};
 pub use cordon_budget::CordonBudget;
 pub use decision::{AdoptionStage, PreflightResults, RefusedEvidence, SilentRanks, scope_of, step};

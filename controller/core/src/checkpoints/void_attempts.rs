@@ -3,25 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_schedule::agreement::MAX_VOID;
-use rankguard_model::{Generation, LaterAttempts, Rank, Step};
+use rankguard_model::{Generation, LaterAttempts, Rank, Step, Timestamp};
 
 use super::JobCheckpoints;
 
 /// Reason of an attempt that gave way to later ones.
 const GAVE_WAY: &str = "it was not complete and committed before many later ones had begun";
 
+/// Attempt without a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenAttempt {
+    pub step: Step,
+    /// First rank without a durable shard; absent if none is missing.
+    pub missing: Option<Rank>,
+}
+
 impl JobCheckpoints {
     /// Counts attempts as void that lack the shard of a rank with a durable shard of a later step: a rank saves its
     /// steps in order. Such an attempt is committed all the same if the shard arrives after all. Attempts of `before`
     /// that are no longer tracked gave way to later ones, and are void as well.
-    pub fn count_passed_attempts(&mut self, generation: Generation, before: &[Step]) {
+    ///
+    /// `absence` is the time for which the controller did not run, if the saves are of that time or before: agents report
+    /// them one after the other.
+    pub fn count_passed_attempts(
+        &mut self,
+        generation: Generation,
+        before: &[OpenAttempt],
+        absence: Option<(Timestamp, Timestamp)>,
+    ) {
         let steps = self.open_steps(generation);
-        for gone in before.iter().filter(|step| !steps.contains(step)) {
-            let late = self.rank_without_shards(generation, &steps);
-            let reason = late.map(|rank| {
-                format!("rank {rank} had reported no shard of it, nor of a later step, when later steps took its place")
-            });
-            self.count_passed(generation, *gone, reason.as_deref().unwrap_or(GAVE_WAY));
+        for gone in before.iter().filter(|open| !steps.contains(&open.step)) {
+            let reason = gone
+                .missing
+                .map(|rank| self.overtaken_reason(generation, rank, &steps, absence));
+            self.count_passed(generation, gone.step, reason.as_deref().unwrap_or(GAVE_WAY));
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
         let mut newest: BTreeMap<Rank, Step> = BTreeMap::new();
@@ -40,12 +55,46 @@ impl JobCheckpoints {
         }
     }
 
-    /// Returns the first rank without a durable shard of any of these steps.
-    fn rank_without_shards(&self, generation: Generation, steps: &[Step]) -> Option<Rank> {
-        let images = || steps.iter().filter_map(|step| self.attempts.images(generation, *step));
-        let world_size = images().find_map(|images| Some(images.values().next()?.world_size))?;
-        let saved: BTreeSet<Rank> = images().flat_map(BTreeMap::keys).copied().collect();
-        (0..world_size).map(Rank).find(|rank| !saved.contains(rank))
+    /// Returns the uncommitted attempts of a generation with at least one durable shard, oldest first.
+    pub fn open_attempts(&self, generation: Generation) -> Vec<OpenAttempt> {
+        let steps = self.attempts.steps(generation);
+        steps
+            .map(|step| OpenAttempt {
+                step,
+                missing: self.first_missing_rank(generation, step),
+            })
+            .collect()
+    }
+
+    fn first_missing_rank(&self, generation: Generation, step: Step) -> Option<Rank> {
+        let images = self.attempts.images(generation, step)?;
+        let world_size = images.values().next()?.world_size;
+        let (mut saved, ranks) = (images.keys(), (0..world_size).map(Rank));
+        let mut missing = ranks.filter(|rank| saved.next() != Some(rank));
+        missing.next()
+    }
+
+    /// Reason of an attempt without a rank's shard that gave way to later ones.
+    fn overtaken_reason(
+        &self,
+        generation: Generation,
+        rank: Rank,
+        later: &[Step],
+        absence: Option<(Timestamp, Timestamp)>,
+    ) -> String {
+        let mut images = later.iter().filter_map(|step| self.attempts.images(generation, *step));
+        let later = if images.any(|images| images.contains_key(&rank)) {
+            ""
+        } else {
+            ", nor of a later step,"
+        };
+        let absence = absence.map(|(from, to)| {
+            format!("; the controller did not run from {from} to {to}, and agents report saves of that time one after the other")
+        });
+        format!(
+            "no shard of rank {rank} of it{later} had been reported when later steps took its place{}",
+            absence.unwrap_or_default()
+        )
     }
 
     /// Counts the uncommitted attempts of a job that was stopped as void: no further one is committed.
@@ -140,9 +189,9 @@ mod tests {
         let mut all = JobCheckpoints::default();
         for step in 1..=25 {
             let rank = u32::from(step % 2 == 1);
-            let before = all.open_steps(ONE);
+            let before = all.open_attempts(ONE);
             assert_eq!(all.durable(&job, ONE, seal(rank, step), &rules), None);
-            all.count_passed_attempts(ONE, &before);
+            all.count_passed_attempts(ONE, &before, None);
         }
         // The newest step may still become complete.
         assert_eq!((all.counts.void, all.counts.committed), (24, 0));
@@ -158,9 +207,9 @@ mod tests {
         let mut late = JobCheckpoints::default();
         for rank in 0..2 {
             for step in 1..=5 {
-                let before = late.open_steps(ONE);
+                let before = late.open_attempts(ONE);
                 late.durable(&job, ONE, seal(rank, step), &rules);
-                late.count_passed_attempts(ONE, &before);
+                late.count_passed_attempts(ONE, &before, None);
             }
         }
         assert_eq!(late.counts.void, 0);
@@ -168,14 +217,36 @@ mod tests {
         // Rank 1 is far behind.
         let mut apart = JobCheckpoints::default();
         for step in 1..=100 {
-            let before = apart.open_steps(ONE);
+            let before = apart.open_attempts(ONE);
             apart.durable(&job, ONE, seal(0, step), &rules);
-            apart.count_passed_attempts(ONE, &before);
+            apart.count_passed_attempts(ONE, &before, None);
         }
         assert!(apart.counts.void > 50, "{:?}", apart.counts);
         let newest = apart.counts.newest_void.clone().expect("counted");
-        let wanted = "rank 1 had reported no shard of it, nor of a later step, when later steps took its place";
+        let wanted = "no shard of rank 1 of it, nor of a later step, had been reported when later steps took its place";
         assert_eq!(newest.reason, wanted);
+    }
+
+    /// The former controller got the shard of rank 0, and its successor first those of the other node.
+    #[test]
+    fn an_attempt_that_is_overtaken_after_an_absence_names_the_rank_that_is_missing_and_the_absence() {
+        let job = JobId::from("llm");
+        let rules = RetentionPolicy::default();
+        let mut all = JobCheckpoints::default();
+        all.durable(&job, ONE, seal(0, 1), &rules);
+        let absence = Some((Timestamp(0), Timestamp(60_000_000_000)));
+        for step in 2..=40 {
+            let before = all.open_attempts(ONE);
+            all.durable(&job, ONE, seal(1, step), &rules);
+            all.count_passed_attempts(ONE, &before, absence);
+        }
+        let newest = all.counts.newest_void.clone().expect("counted");
+        assert_eq!(
+            newest.reason,
+            "no shard of rank 0 of it, nor of a later step, had been reported when later steps took its place; the \
+             controller did not run from 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z, and agents report saves of \
+             that time one after the other"
+        );
     }
 
     /// On a busy machine a rank's failure can arrive after a later shard, and a commit after later failures.
@@ -192,9 +263,9 @@ mod tests {
         let mut all = JobCheckpoints::default();
         // Rank 0 saves steps 1 and 3, rank 1 saves step 2 only: rank 0 has passed step 2, and then reports why.
         for (rank, step) in [(0, 1), (1, 1), (1, 2), (0, 3)] {
-            let before = all.open_steps(ONE);
+            let before = all.open_attempts(ONE);
             all.durable(job, ONE, seal(rank, step), rules);
-            all.count_passed_attempts(ONE, &before);
+            all.count_passed_attempts(ONE, &before, None);
         }
         assert_eq!(all.counts.void, 1);
         if is_early {
@@ -203,9 +274,9 @@ mod tests {
         }
         assert_eq!(all.counts.void, 1);
         // The shard of step 3 arrives, and its commit comes after failures of later steps.
-        let before = all.open_steps(ONE);
+        let before = all.open_attempts(ONE);
         all.durable(job, ONE, seal(1, 3), rules);
-        all.count_passed_attempts(ONE, &before);
+        all.count_passed_attempts(ONE, &before, None);
         for step in 4..=6 {
             all.failed(ONE, Step(step), "no space");
         }
@@ -226,9 +297,9 @@ mod tests {
         let rules = RetentionPolicy::default();
         let mut all = JobCheckpoints::default();
         for step in 1..=20 {
-            let before = all.open_steps(ONE);
+            let before = all.open_attempts(ONE);
             all.durable(&job, ONE, seal(0, step), &rules);
-            all.count_passed_attempts(ONE, &before);
+            all.count_passed_attempts(ONE, &before, None);
         }
         let counted = all.counts.void;
         assert!(counted > 5, "{counted}");
@@ -244,9 +315,9 @@ mod tests {
         let rules = RetentionPolicy::default();
         let mut all = JobCheckpoints::default();
         for (rank, step) in [(1, 1), (0, 2), (0, 1)] {
-            let before = all.open_steps(ONE);
+            let before = all.open_attempts(ONE);
             all.durable(&job, ONE, seal(rank, step), &rules);
-            all.count_passed_attempts(ONE, &before);
+            all.count_passed_attempts(ONE, &before, None);
         }
         assert_eq!(all.counts.void, 1);
         all.committed(Timestamp(0), ONE, Step(1), &[]);

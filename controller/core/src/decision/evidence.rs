@@ -124,6 +124,7 @@ impl DecisionContext<'_> {
         let counts_passed = self.state.counts_passed_attempts();
         let settles_attempts = self.state.settles_attempts();
         let dates_exits = self.state.dates_exits();
+        let absence = self.state.lives.absence_before(evidence.at);
         let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
@@ -191,10 +192,10 @@ impl DecisionContext<'_> {
             EvidenceBody::ShardDurable { seal } => {
                 let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
                 let manifest = if job.committable() == Some(*generation) {
-                    let before = job.checkpoints.open_steps(*generation);
+                    let before = job.checkpoints.open_attempts(*generation);
                     let manifest = job.checkpoints.durable(name, *generation, seal.clone(), &rules);
                     if counts_passed {
-                        job.checkpoints.count_passed_attempts(*generation, &before);
+                        job.checkpoints.count_passed_attempts(*generation, &before, absence);
                     }
                     manifest
                 } else {
