@@ -8,6 +8,7 @@
 mod check;
 mod collect;
 mod replicas;
+mod same_size;
 mod store_locks;
 
 use std::collections::BTreeMap;
@@ -92,6 +93,8 @@ struct CommitFindings {
     differing: Vec<ReplicaDifference>,
     /// Tensors with other values on each rank.
     per_rank: Vec<String>,
+    /// Tensors that only the same number of ranks restores.
+    same_size: Vec<String>,
 }
 
 /// Commit that was not made.
@@ -311,7 +314,11 @@ async fn carry_out(task: CommitTask) -> TaskResult {
         }
     };
     match outcome {
-        Ok(CommitFindings { differing, per_rank }) => {
+        Ok(CommitFindings {
+            differing,
+            per_rank,
+            same_size,
+        }) => {
             let collection = guard.map(|guard| CheckpointCollection::new(store, job.clone(), keep, turn, epoch, guard));
             let event = Event::ManifestCommitted {
                 job,
@@ -319,6 +326,7 @@ async fn carry_out(task: CommitTask) -> TaskResult {
                 generation,
                 differing,
                 per_rank,
+                same_size,
             };
             TaskResult::Answered(event, collection)
         }
@@ -357,8 +365,10 @@ fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> CommitOutc
     let checkpoint = manifest.id();
     let exists = store.manifest(job, checkpoint).is_ok();
     let mut judged = JudgedDifferences::default();
+    let mut same_size = Vec::new();
     let committed = store.commit_if(manifest, &mut |indexes| {
         judged = replicas::compare_with_parent(&store, manifest, indexes);
+        same_size = same_size::first_tensors(indexes);
         (exists || judged.wrong.is_empty()) && !given_up.load(Ordering::SeqCst)
     });
     match (committed, refusal(&judged.wrong).filter(|_| !exists)) {
@@ -372,6 +382,7 @@ fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> CommitOutc
             Ok(CommitFindings {
                 per_rank: replicas::first_tensors(&judged),
                 differing: judged.wrong,
+                same_size,
             })
         }
     }

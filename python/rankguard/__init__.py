@@ -38,7 +38,8 @@ from ._sampler import Sampler
 from ._session import Counts, Loaded, Restored, Saved, Session, load_path
 from ._shares import BatchShare
 from ._tree import SCHEMA, PerRank
-from ._view import Replicate, StateMismatch
+from ._permitted import Replicate
+from ._view import StateMismatch
 
 __all__ = [
     "SCHEMA",

@@ -12,6 +12,7 @@ import warnings
 from typing import Any, Optional
 
 from . import _arrays
+from ._permitted import REPLICATE_KEY
 
 #: Names the encoding of the reference.
 SCHEMA = "rankguard.plain-state/1"
@@ -56,13 +57,16 @@ class StateGrowth:
         return f"{text}: at this growth from step {full} on. Keep long histories in a tensor or an array"
 
 
-def packed(text: str, rank: int) -> tuple[str, Optional[_arrays.Box]]:
+def packed(text: str, rank: int, replicated: Optional[list[str]] = None) -> tuple[str, Optional[_arrays.Box]]:
     """The JSON that is saved for a state, and the tensor that holds the state where it is large."""
     if len(text) <= INLINE_BYTES_MAX:
         return text, None
     data = bytearray(text, "utf-8")
     name = f"{NAME_PREFIX}{rank}"
-    return json.dumps({"schema": SCHEMA, "tensor": name, "bytes": len(data)}), _box(name, data)
+    reference: dict[str, Any] = {"schema": SCHEMA, "tensor": name, "bytes": len(data)}
+    if replicated is not None:
+        reference[REPLICATE_KEY] = replicated
+    return json.dumps(reference), _box(name, data)
 
 
 def unpacking(text: str) -> Optional[tuple[_arrays.Box, bytearray]]:

@@ -7,8 +7,9 @@ from typing import Any, Callable, Optional
 
 from . import _imported, _plain_state
 from ._compare import StateComparison
+from ._permitted import ReplicatedNames
 from ._tree import Flat
-from ._view import CheckpointView, ReplicatedNames, StateMismatch, check_tensors, listed
+from ._view import CheckpointView, StateMismatch, check_tensors, listed
 
 _HINT = (
     "An optimizer makes its tensors in its first step: restore into rankguard.torch.state(model, optimizer), which makes "

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
 from . import _aliases, _arguments, _arrays, _casts, _fork, _imported, _load, _merge, _partial, _plain_state, _target, _tree
+from ._permitted import PermittedNames, Replicate, ReplicatedNames, listed_patterns
 from ._plan import RestorePlan
 from ._rankguard import Agent, Local, RankguardError
-from ._view import CheckpointView, Replicate, ReplicatedNames, check_tensors
+from ._view import CheckpointView, check_tensors
 
 __all__ = ["Counts", "Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
 
@@ -109,6 +110,7 @@ class Session:
         #: Where tensors of a device are copied to, by name; an adapter hands it to :func:`box_of`.
         self.staging = _arrays.Staging()
         self._growth = _plain_state.StateGrowth()
+        self._permitted = PermittedNames()
         self._step = 0
         #: How long the last ``begin`` took, seconds.
         self._begin_s = 0.0
@@ -205,8 +207,7 @@ class Session:
         """
         started = time.perf_counter()
         step = self._save_step(step)
-        flat = _tree.Flat(_top(state))
-        boxes, text = self._packed(self._boxes(flat), flat.text(), step)
+        boxes, text = self._flat_packed(_tree.Flat(_top(state)), step)
         return self._saved(step, started, *self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA))
 
     def begin(self, state: Any, step: Optional[int] = None) -> Optional[Saved]:
@@ -216,8 +217,7 @@ class Session:
         """
         started = time.perf_counter()
         step = self._save_step(step)
-        flat = _tree.Flat(_top(state))
-        boxes, text = self._packed(self._boxes(flat), flat.text(), step)
+        boxes, text = self._flat_packed(_tree.Flat(_top(state)), step)
         begun = self._keeper.begin(step, boxes, text, _tree.SCHEMA)
         self._begin_s = time.perf_counter() - started
         return None if begun is None else self._saved(step, started, *begun)
@@ -264,6 +264,8 @@ class Session:
         state = state if part is None else part.view
         with _target.described(self, state, step, strict) as step:
             flat = _tree.Flat(_top(state))
+        replicate = listed_patterns(replicate)
+        self._permitted.add(replicate, () if strict else (leaf.name for leaf in flat.leaves))
         view = self._look(step)
         if view is None:
             # The memory for images of this size is made now, and not in the first save.
@@ -298,6 +300,8 @@ class Session:
         become full tensors on the CPU. ``replicate`` is that of
         :meth:`restore`.
         """
+        replicate = listed_patterns(replicate)
+        self._permitted.add(replicate)
         view = self._look(step)
         if view is None:
             return None
@@ -460,10 +464,18 @@ class Session:
         _arrays.synchronize(self.staging)
         return [box.told() for box in boxes if box is not None]
 
-    def _packed(self, boxes: list[Any], text: str, step: int) -> tuple[list[Any], str]:
+    def _flat_packed(self, flat: _tree.Flat, step: int) -> tuple[list[Any], str]:
+        """Boxes and JSON of the save of a nested state."""
+        names = [leaf.name for leaf in flat.leaves]
+        replicated = self._permitted.of(names, flat.replicated)
+        return self._packed(self._boxes(flat), flat.text(replicated), step, replicated)
+
+    def _packed(
+        self, boxes: list[Any], text: str, step: int, replicated: Optional[list[str]] = None
+    ) -> tuple[list[Any], str]:
         """Boxes and JSON of a save; a large plain state is one of the boxes."""
         self._growth.check(step, len(text))
-        text, box = _plain_state.packed(text, self._keeper.place()[0])
+        text, box = _plain_state.packed(text, self._keeper.place()[0], replicated)
         return (boxes if box is None else [*boxes, box.told()]), text
 
     def _fetch(self, boxes: list[_arrays.Box], step: Optional[int]) -> Optional[CheckpointView]:

@@ -15,6 +15,7 @@ from typing import Any, Callable, Optional
 
 from . import _arrays, _kinds, _plain_state, _wrapped
 from ._arrays import Unsavable
+from ._permitted import REPLICATE_KEY
 from ._wrapped import WrappedTensor
 
 #: Name and version of the encoding.
@@ -61,9 +62,12 @@ class Flat:
         self._seen: list[int] = []
         self._state = self._encode(state, path, None)
 
-    def text(self) -> str:
-        """The state of this rank, as JSON."""
-        return json.dumps({_SCHEMA_KEY: SCHEMA, _STATE_KEY: self._state}, separators=(",", ":"), allow_nan=False)
+    def text(self, replicated: Optional[list[str]] = None) -> str:
+        """The state of this rank, as JSON; with the tensors of which a restore permits the first rank's, where known."""
+        outer = {_SCHEMA_KEY: SCHEMA, _STATE_KEY: self._state}
+        if replicated is not None:
+            outer[REPLICATE_KEY] = replicated
+        return json.dumps(outer, separators=(",", ":"), allow_nan=False)
 
     def states(self) -> dict[int, Any]:
         """The state of each object that was asked for one, by the object's id."""

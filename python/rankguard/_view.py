@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from . import _tree
 from ._rankguard import RankguardError
+from ._permitted import ReplicatedNames
 from ._union import StateUnion
-
-#: Names of tensors or values that are the same for all ranks, as ``restore`` and ``load`` take them.
-Replicate = Union[bool, str, Iterable[str]]
 
 
 class StateMismatch(RankguardError, ValueError):
@@ -46,18 +43,6 @@ class CheckpointView:
         texts = [self.states[rank] for rank in sorted(self.states, key=lambda rank: (rank != first, rank))]
         # Ranks with equal states are decoded once.
         return StateUnion(_tree.decode(text) for text in dict.fromkeys(texts))
-
-
-class ReplicatedNames:
-    """Names of tensors and values of which all ranks take what the first rank saved."""
-
-    def __init__(self, replicate: Replicate, known: Iterable[str] = ()) -> None:
-        patterns = [replicate] if isinstance(replicate, str) else ["*"] if replicate is True else replicate or []
-        self._patterns = [str(pattern) for pattern in patterns]
-        self._known = frozenset(known)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._known or any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
 
 
 def check_tensors(view: CheckpointView, names: Iterable[str], replicated: ReplicatedNames, world_size: int) -> None:

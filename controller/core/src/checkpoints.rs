@@ -87,6 +87,9 @@ pub struct JobCheckpoints {
     /// Tensors of the newest checkpoint with other values on each rank, the first few names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub per_rank_tensors: Vec<String>,
+    /// Tensors of committed checkpoints for which only the same number of ranks can restore them, the first few names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "pairs")]
+    same_size: BTreeMap<CheckpointId, Vec<String>>,
     /// Run id for manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
@@ -131,6 +134,23 @@ impl JobCheckpoints {
     pub fn newest(&self) -> Option<&CheckpointView> {
         let mut all = self.committed.iter().rev();
         all.find(|view| !self.suspicions.is_passed_over(id_of(view)))
+    }
+
+    /// Records the tensors for which only the same number of ranks can restore a committed checkpoint; none if any number
+    /// can.
+    pub(crate) fn note_same_size(&mut self, checkpoint: CheckpointId, tensors: &[String]) {
+        let committed: BTreeSet<CheckpointId> = self.committed.iter().map(id_of).collect();
+        self.same_size.retain(|known, _| committed.contains(known));
+        if !tensors.is_empty() && committed.contains(&checkpoint) {
+            self.same_size.insert(checkpoint, tensors.to_vec());
+        }
+    }
+
+    /// Returns the checkpoint that the job starts from and its tensors, if only the same number of ranks can restore it.
+    pub(crate) fn same_size_start(&self) -> Option<(&CheckpointView, &[String])> {
+        let newest = self.newest()?;
+        let tensors = self.same_size.get(&id_of(newest))?;
+        Some((newest, tensors))
     }
 
     /// Returns the steps of the committed checkpoints that the job may start from, newest first.

@@ -110,6 +110,7 @@ impl DecisionContext<'_> {
                 generation,
                 differing,
                 per_rank,
+                same_size,
             } => {
                 let settles = self.state.settles_attempts();
                 if let Some(entry) = self.state.jobs.get_mut(job) {
@@ -151,6 +152,7 @@ impl DecisionContext<'_> {
                     self.distrust_differing(job, *generation, *step, differing);
                     self.replicas_differ(job, *generation, *step, differing);
                     self.note_per_rank_tensors(job, *step, per_rank);
+                    self.note_same_size_tensors(job, *generation, *step, same_size);
                     self.adapt_interval(job);
                     self.commit_next(job);
                     self.release_former_nodes(job);

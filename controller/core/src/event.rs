@@ -90,6 +90,9 @@ pub enum Event {
         /// Tensors with other values on each rank, the first few names.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         per_rank: Vec<String>,
+        /// Tensors for which only the same number of ranks can restore it, the first few names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        same_size: Vec<String>,
     },
     /// The manifest was not written; older checkpoints are untouched.
     ManifestRefused {

@@ -8,6 +8,7 @@ mod budget;
 mod phases;
 mod ranks;
 mod records;
+mod required_size;
 
 use std::collections::{BTreeMap, BTreeSet};
 

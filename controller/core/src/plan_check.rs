@@ -41,7 +41,7 @@ pub fn plan_check(state: &DecisionState, plan: &Plan) -> Vec<PlanProblem> {
     if plan.generation <= job.generation().max(state.floors.of(&plan.job)) {
         problems.push(PlanProblem::GenerationNotNewer(plan.generation));
     }
-    let range = job.spec.nodes;
+    let range = job.node_range();
     if !(range.min as usize..=range.max as usize).contains(&plan.nodes.len()) {
         problems.push(PlanProblem::SizeNotAllowed(plan.nodes.len()));
     }

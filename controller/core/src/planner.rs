@@ -68,6 +68,8 @@ impl RestartTimes {
 pub(crate) struct PlannerInput {
     /// Numbers of nodes that the job permits.
     pub(crate) range: NodeRange,
+    /// Reason for which its checkpoint permits only the size before the failure; absent if it permits any.
+    pub(crate) required_size: Option<String>,
     /// Number of nodes before the failure.
     pub(crate) before: u32,
     /// Usable nodes of the job.
@@ -418,6 +420,10 @@ impl PlannerInput {
 
     /// Returns the reason why an option of a kind is not available.
     fn obstacle(&self, kind: RecoveryKind) -> String {
+        let changes_size = matches!(kind, RecoveryKind::Shrink | RecoveryKind::Grow);
+        if let Some(reason) = self.required_size.as_ref().filter(|_| changes_size) {
+            return reason.clone();
+        }
         let own = self.own.clean + self.own.faulty;
         let spare = self.spare.clean + self.spare.faulty;
         let lost = self.before.saturating_sub(own);

@@ -393,6 +393,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a job retains the number of ranks without which its checkpoint cannot be restored (since rules 8; before,
+    /// it was shrunk or grown, and its ranks refused the checkpoint).
+    pub(crate) fn keeps_required_sizes(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a job is restarted when its checkpoint was refused for replicas that differ (since rules 8; before, it was
     /// committed, and the job went on).
     pub(crate) fn restarts_corrupt_jobs(&self) -> bool {

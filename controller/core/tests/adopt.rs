@@ -120,6 +120,7 @@ fn commit(cluster: &mut Cluster) {
         generation: manifest.generation,
         differing: Vec::new(),
         per_rank: Vec::new(),
+        same_size: Vec::new(),
     });
 }
 

@@ -223,6 +223,7 @@ fn plans_and_checkpoints_of_one_job_are_bounded() {
             generation: Generation(1),
             differing: Vec::new(),
             per_rank: Vec::new(),
+            same_size: Vec::new(),
         });
     }
     assert_eq!(liar.state.jobs()[&job()].checkpoints.committed.len(), 512);

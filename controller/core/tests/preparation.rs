@@ -131,6 +131,7 @@ impl Cluster {
             generation: manifest.generation,
             differing: Vec::new(),
             per_rank: Vec::new(),
+            same_size: Vec::new(),
         });
     }
 

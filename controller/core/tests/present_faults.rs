@@ -224,6 +224,7 @@ fn commits(cluster: &mut Cluster, step: u64) {
         generation: cluster.generation(),
         differing: Vec::new(),
         per_rank: Vec::new(),
+        same_size: Vec::new(),
     });
 }
 

@@ -52,6 +52,7 @@ fn commit_all(cluster: &mut Cluster) -> Vec<u64> {
             generation: manifest.generation,
             differing: Vec::new(),
             per_rank: Vec::new(),
+            same_size: Vec::new(),
         });
     }
     steps
@@ -251,6 +252,7 @@ fn tensors_that_differ_from_rank_to_rank_are_no_case() {
             generation: manifest.generation,
             differing: Vec::new(),
             per_rank: tensors.clone(),
+            same_size: Vec::new(),
         });
         let view = cluster.state.job_view(&job(), cluster.now).expect("it runs");
         assert_eq!(view.per_rank_tensors, tensors);

@@ -39,6 +39,17 @@ async fn rg_1_a_manifest_that_names_a_missing_shard_is_refused_with_the_file() {
 
 /// Writes the shards of three ranks that hold one tensor of four chunks, of which the bytes are given for each rank.
 fn three_ranks(store: &Store, step: u64, parent: Option<CheckpointId>, images: &[[u8; 4]; 3]) -> Manifest {
+    three_ranks_with(store, step, parent, images, serde_json::Value::Null)
+}
+
+/// The same, with a state of each rank.
+fn three_ranks_with(
+    store: &Store,
+    step: u64,
+    parent: Option<CheckpointId>,
+    images: &[[u8; 4]; 3],
+    state: serde_json::Value,
+) -> Manifest {
     const CHUNK: u32 = 4096;
     let job = JobId::from("digits");
     let id = CheckpointId {
@@ -58,6 +69,7 @@ fn three_ranks(store: &Store, step: u64, parent: Option<CheckpointId>, images: &
                 chunk_bytes: CHUNK,
                 image_bytes: bytes,
                 tensors,
+                state: state.clone(),
                 ..ShardIndex::new(&job, id)
             };
             index.digest_image(&image);
@@ -132,6 +144,35 @@ async fn tensors_with_other_values_on_each_rank_are_committed_and_named() {
                 if differing.is_empty() && *per_rank == ["decoder.weight"]),
             "{event:?}"
         );
+    }
+}
+
+/// Ranks write into their state which tensors their restore takes from the first rank; another number of ranks refuses
+/// the others.
+#[tokio::test]
+async fn tensors_that_only_as_many_ranks_restore_are_named() {
+    let permitted =
+        |names: &[&str]| serde_json::json!({"schema": "rankguard.python/1", "state": {}, "replicate": names});
+    let own = [[1; 4], [2; 4], [3; 4]];
+    let cases = [
+        (own, permitted(&[]), vec!["decoder.weight"]),
+        (own, permitted(&["encoder.weight"]), vec!["decoder.weight"]),
+        (own, permitted(&["decoder.weight"]), vec![]),
+        (own, permitted(&["*"]), vec![]),
+        // Another writer, or an earlier version: unknown.
+        (own, serde_json::Value::Null, vec![]),
+        (EQUAL, permitted(&[]), vec![]),
+    ];
+    for (images, state, wanted) in cases {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(dir.path()).expect("a store");
+        let mut commits = StoreTasks::default();
+        let manifest = three_ranks_with(&store, 10, None, &images, state.clone());
+        commits.start(dir.path().display().to_string(), manifest, 2, Vec::new());
+        let Event::ManifestCommitted { same_size, .. } = commits.next().await else {
+            panic!("refused")
+        };
+        assert_eq!(same_size, wanted, "{state}");
     }
 }
 

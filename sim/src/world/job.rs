@@ -203,6 +203,7 @@ impl SimulatedWorld {
                 generation,
                 differing,
                 per_rank: Vec::new(),
+                same_size: Vec::new(),
             },
         }
     }

@@ -58,7 +58,7 @@ impl DecisionContext<'_> {
         }
         let mut taken = self.state.nodes_of_other_jobs(name);
         taken.extend(job.refused.iter().cloned());
-        let range = job.spec.nodes;
+        let range = job.node_range();
         let slots = job.spec.ranks_per_node;
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
         if nodes.len() < range.min as usize {

@@ -166,7 +166,7 @@ impl DecisionContext<'_> {
     /// dropped.
     pub(crate) fn ask_growth_after_case(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        let may_grow = job.is_running() && job.nodes().len() < job.spec.nodes.max as usize;
+        let may_grow = job.is_running() && job.nodes().len() < job.node_range().max as usize;
         if may_grow && job.case().is_none() && self.state.asks_growth_after_cases() {
             self.ask_growth(name);
         }

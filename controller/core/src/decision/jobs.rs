@@ -58,7 +58,7 @@ impl DecisionContext<'_> {
             // A returned agent reports the exits of its ranks next; they may complete the job.
             return;
         }
-        let range = job.spec.nodes;
+        let range = job.node_range();
         let slots = job.spec.ranks_per_node;
         let nodes = self.state.free_nodes(name);
         let gathered = job.may_start_smaller();
@@ -133,7 +133,7 @@ impl DecisionContext<'_> {
         has_waited: bool,
     ) -> Option<(Vec<NodeId>, Option<RecoveryChoice>)> {
         let job = self.state.jobs.live(name)?;
-        let range = job.spec.nodes;
+        let range = job.node_range();
         let gathered = job.may_start_smaller();
         let is_restart = self.state.plans_by_cost() && !job.nodes().is_empty();
         if let Some(id) = case.filter(|_| is_restart) {
@@ -355,7 +355,9 @@ impl DecisionContext<'_> {
                 stage: AdoptionStage::Committing,
             } if job.checkpoints.committing.is_none() => {
                 let port = *port;
-                self.launch(name, port);
+                if !self.places_required_size(name) {
+                    self.launch(name, port);
+                }
             }
             JobPhase::Launching { waiting, .. } if waiting.is_empty() => {
                 job.start(self.at);
@@ -381,6 +383,24 @@ impl DecisionContext<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Places a job anew if a checkpoint that was committed after its plan requires another number of nodes. Returns false
+    /// if the plan holds.
+    fn places_required_size(&mut self, name: &JobId) -> bool {
+        let Some(job) = self.state.jobs.get(name) else {
+            return false;
+        };
+        let Some(size) = job
+            .required_size()
+            .filter(|size| size.nodes as usize != job.nodes().len())
+        else {
+            return false;
+        };
+        let reason = size.describe();
+        // Its failure has counted against the budget already.
+        self.place(name, None, vec![reason]);
+        true
     }
 
     pub(super) fn launch(&mut self, name: &JobId, port: u16) {
@@ -545,7 +565,7 @@ impl DecisionState {
         };
         let mut taken = self.nodes_of_other_jobs(name);
         taken.extend(job.refused.iter().cloned());
-        let most = job.spec.nodes.max as usize;
+        let most = job.node_range().max as usize;
         self.fleet.choose(job.nodes(), &taken, job.spec.ranks_per_node, most)
     }
 }
@@ -555,10 +575,18 @@ pub(crate) fn missing_nodes(job: &Job, found: usize) -> String {
     if let Some(wait) = job.planned_wait() {
         return wait.describe();
     }
-    let range = job.spec.nodes;
+    let range = job.node_range();
     let slots = job.spec.ranks_per_node;
     let refused = super::starts::refused_words(job);
     let verb = if found == 1 { "is" } else { "are" };
+    if let Some(size) = job.required_size().filter(|size| found < size.nodes as usize) {
+        return format!(
+            "waits for nodes: it needs {} with {} each, and there {verb} {found}{refused}; {}",
+            count(size.nodes, "free healthy node"),
+            count(slots, "slot"),
+            size.describe()
+        );
+    }
     if found >= range.min as usize {
         format!(
             "waits for more nodes, for a short time: there {verb} {} with {} each, and it takes up to {}{refused}",

@@ -218,7 +218,7 @@ impl DecisionContext<'_> {
             };
             match job.phase() {
                 JobPhase::Pending { .. } => self.place(&name, None, Vec::new()),
-                JobPhase::Starting | JobPhase::Running if job.nodes().len() < job.spec.nodes.max as usize => {
+                JobPhase::Starting | JobPhase::Running if job.nodes().len() < job.node_range().max as usize => {
                     self.ask_growth(&name);
                 }
                 _ => {}

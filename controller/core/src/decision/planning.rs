@@ -101,7 +101,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let enough = (free + awaited.len()).min(job.spec.nodes.max as usize);
+        let enough = (free + awaited.len()).min(job.node_range().max as usize);
         let enough = u32::try_from(enough).unwrap_or(u32::MAX);
         let wait = PlannedWait::new(id, until, enough, awaited);
         let text = wait.describe();
@@ -240,7 +240,8 @@ impl DecisionContext<'_> {
         .collect();
         let time = |kind| restart_times.get(&kind).map_or(0, |time| time.millis);
         let mut planner = PlannerInput {
-            range: job.spec.nodes,
+            range: job.node_range(),
+            required_size: job.required_size().map(|size| size.describe()),
             before: count(&job.nodes().len()),
             own: NodeCounts {
                 clean: count(&usable.own_clean.len()),

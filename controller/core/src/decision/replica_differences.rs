@@ -4,6 +4,7 @@
 //! start of the job if there is an older one. Tensors with other values on each rank are no such evidence: the
 //! checkpoint is usable, and the job shows their names.
 
+use rankguard_checkpoint_format::CheckpointId;
 use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
 use rankguard_faults::classes;
 use rankguard_model::{
@@ -71,6 +72,23 @@ impl DecisionContext<'_> {
         job.checkpoints.per_rank_tensors = tensors.to_vec();
         if let Some(note) = per_rank_note(tensors) {
             self.announce(format!("checkpoint of step {step} of job {name}: {note}"));
+        }
+    }
+
+    /// Records the tensors for which only the same number of ranks can restore a checkpoint.
+    pub(super) fn note_same_size_tensors(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        tensors: &[String],
+    ) {
+        if !self.state.keeps_required_sizes() {
+            return;
+        }
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            let checkpoint = CheckpointId { step, generation };
+            job.checkpoints.note_same_size(checkpoint, tensors);
         }
     }
 

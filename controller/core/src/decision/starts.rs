@@ -273,7 +273,7 @@ impl DecisionContext<'_> {
                 entry.lack.take_if(|lack| lack.job == *name);
             }
         }
-        let least = job.spec.nodes.min as usize;
+        let least = job.node_range().min as usize;
         if nodes.is_empty() || self.state.free_nodes(name).len() < least {
             return false;
         }
@@ -289,7 +289,7 @@ impl DecisionContext<'_> {
     fn has_room_without(&self, name: &JobId, job: &Job, failed: &BTreeSet<NodeId>) -> bool {
         let mut taken = self.state.nodes_of_other_jobs(name);
         taken.extend(job.refused.iter().chain(failed).cloned());
-        let least = job.spec.nodes.min as usize;
+        let least = job.node_range().min as usize;
         let nodes = self
             .state
             .fleet

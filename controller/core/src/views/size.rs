@@ -27,7 +27,7 @@ impl DecisionState {
             let faulty = faulty.filter(|(name, _)| !job.nodes().contains(name));
             taken.extend(faulty.map(|(name, _)| name.clone()));
         }
-        let most = job.spec.nodes.max as usize;
+        let most = job.node_range().max as usize;
         let nodes = self.fleet.choose(job.nodes(), &taken, job.spec.ranks_per_node, most);
         let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
         keeps_all.then(|| {
@@ -43,19 +43,19 @@ impl DecisionState {
         if job.planned_wait().is_some() {
             return Some(missing_nodes(job, found));
         }
-        if found < job.spec.nodes.min as usize {
+        if found < job.node_range().min as usize {
             return Some(missing_nodes(job, found));
         }
         let condition = if job.awaits_exits() {
             "for agents to report how its ranks ended"
-        } else if found < job.spec.nodes.max as usize && self.awaits_nodes_to_join(job) {
+        } else if found < job.node_range().max as usize && self.awaits_nodes_to_join(job) {
             "for known nodes to join, and to confirm the end of old ranks"
         } else {
             return None;
         };
         let verb = if found == 1 { "is" } else { "are" };
         let free = count(u32::try_from(found).unwrap_or(u32::MAX), "free healthy node");
-        let most = job.spec.nodes.max;
+        let most = job.node_range().max;
         Some(format!(
             "waits {condition}: there {verb} {free}, and it takes up to {most}"
         ))
@@ -141,8 +141,14 @@ impl DecisionState {
     /// Returns the reason why a job with running ranks has fewer nodes than its maximum; `None` if it has all.
     pub(super) fn size_reason(&self, job: &Job, at: Timestamp) -> Option<String> {
         let is_up = matches!(job.phase(), JobPhase::Starting | JobPhase::Running);
-        let (own, most) = (job.nodes().len(), job.spec.nodes.max as usize);
-        if !is_up || own >= most {
+        let (own, most) = (job.nodes().len(), job.node_range().max as usize);
+        if !is_up {
+            return None;
+        }
+        if let Some(size) = job.required_size().filter(|_| job.spec.nodes.min < job.spec.nodes.max) {
+            return Some(format!("it neither shrinks nor grows: {}", size.describe()));
+        }
+        if own >= most {
             return None;
         }
         let why = match self.nodes_to_grow_onto(job) {

@@ -301,6 +301,7 @@ impl Walk {
                             Vec::new()
                         },
                         per_rank: Vec::new(),
+                        same_size: Vec::new(),
                     }
                 });
             }
