@@ -119,3 +119,101 @@ def _values(output: str, rank: int, what: str) -> list[Any]:
         if found and f"rank {rank}]" in before:
             return json.loads(values)
     raise AssertionError(f"rank {rank} has no line with {what!r}: {output}")
+
+
+FLIPS = """
+import os, time
+import numpy
+import rankguard
+
+rank, generation = int(os.environ["RANK"]), int(os.environ["RANKGUARD_GENERATION"])
+rankguard.init()
+state = {"w": numpy.zeros(400_000), "b": numpy.zeros(1_000)}
+restored = rankguard.restore(state)
+first = restored.step + 1 if restored else 1
+print("restored", restored and restored.step, state["w"][:3].tolist(), flush=True)
+for n in range(first, 9):
+    state["w"] += 1.0
+    if generation == 1 and rank == 1 and n == 6:
+        state["w"][7] += 1e-9
+    rankguard.step(n)
+    if n % 2 == 0:
+        rankguard.checkpoint(state)
+    while generation == 1 and n == 6:
+        time.sleep(0.1)
+    time.sleep(0.05)
+rankguard.done()
+"""
+
+
+def test_a_job_restarts_from_the_commit_before_a_save_that_was_refused_for_one_value(tmp_path: pathlib.Path) -> None:
+    """RG-1: no reader of the store finds the save of step 6, and no rank trains on with its values."""
+    cluster = Cluster(tmp_path, slots=2)
+    try:
+        script, store = tmp_path / "flips.py", tmp_path / "store"
+        script.write_text(FLIPS)
+        run = cluster.run("flips", [sys.executable, str(script)], 2, store, 2, "--output")
+        assert run.wait(120) == 0, cluster.log()
+        output = (tmp_path / "run-flips.log").read_text()
+        for rank in range(2):
+            assert _values(output, rank, "restored 4 ") == [4.0, 4.0, 4.0], output
+        view = cluster.job("flips")
+        assert (view["generation"], view["state"]) == (2, "finished"), view
+        assert committed(store, "flips")[-1] == 8 and not list((store / "flips").glob("000000000006-g1/MANIFEST"))
+        assert view["checkpoint_counts"]["void"] == 1, view["checkpoint_counts"]
+        classes = [case["verdict"]["class"] for case in cluster.ask("cases", "list")]
+        assert classes == ["silent-data-corruption"], classes
+        assert "replicas that must be equal are not: tensor w differs between ranks 0 and 1" in output, output
+    finally:
+        cluster.close()
+
+
+ABSENT = """
+import os, pathlib, sys, time
+import numpy
+import rankguard
+
+go, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+rankguard.init(when_full="wait", wait_s=60)
+state = {"w": numpy.zeros(1_000)}
+assert rankguard.restore(state) is None
+saves = 0
+while not go.exists():
+    saves += 1
+    state["w"] += 1.0
+    rankguard.step(saves)
+    assert rankguard.checkpoint(state).sealed
+    (out / f"saves-{os.environ['RANK']}").write_text(str(saves))
+    # The ranks of both nodes save the same steps.
+    while any(int(p.read_text() or 0) < saves for p in out.glob("saves-*")) or len(list(out.glob("saves-*"))) < 2:
+        if go.exists():
+            break
+        time.sleep(0.01)
+    time.sleep(0.15)
+rankguard.done()
+"""
+
+
+def test_saves_during_an_absence_of_the_controller_are_committed_or_counted(tmp_path: pathlib.Path) -> None:
+    """RG-5: each save is a checkpoint, or is counted with its reason."""
+    cluster = Cluster(tmp_path, slots=1, nodes=2)
+    try:
+        script, go, store = tmp_path / "absent.py", tmp_path / "go", tmp_path / "store"
+        script.write_text(ABSENT)
+        saves = lambda: max((int(path.read_text() or 0) for path in tmp_path.glob("saves-*")), default=0)  # noqa: E731
+        command = [sys.executable, str(script), str(go), str(tmp_path)]
+        run = cluster.run("absent", command, 1, store, 1, "--nodes", "2", "--keep", "3")
+        until("two commits", lambda: len(committed(store, "absent")) >= 2 or None)
+        cluster.kill_controller()
+        before = saves()
+        until("saves without a controller", lambda: saves() >= before + 6 or None)
+        cluster.return_controller()
+        known = lambda: cluster.job("absent")["checkpoint_counts"]  # noqa: E731
+        until("a later commit", lambda: (known()["newest_committed"] or 0) > before + 6 or None)
+        go.touch()
+        assert run.wait(120) == 0, cluster.log()
+        counts = until("all saves", lambda: (found := known())["committed"] + found["void"] >= saves() and found or None)
+        assert counts["committed"] + counts["void"] == saves(), (counts, saves())
+        assert counts["void"] <= 1, "the last step may be saved by one rank alone: " + str(counts)
+    finally:
+        cluster.close()
