@@ -91,3 +91,72 @@ pub fn restart_line(case: &Case) -> Option<String> {
         display_text::millis(predicted as f64)
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{CaseDelays, CaseId, ClassId, Entity, JobId, Severity, Timestamp, Verdict};
+
+    use super::*;
+
+    fn predicted(delays: CaseDelays, outcome: Option<&str>) -> String {
+        let job = JobId::from("llm");
+        let verdict = Verdict {
+            class: ClassId::from("killed-by-signal"),
+            layer: "none".to_owned(),
+            severity: Severity::Failure,
+            blamed: Entity::Job { job },
+            blamed_part: None,
+            root_rank: None,
+            first_cause: None,
+            confidence: 0.4,
+            taxonomies: Default::default(),
+            mitigation: Default::default(),
+            alternatives: Vec::new(),
+        };
+        let mut case = Case::open(CaseId(1), verdict, Timestamp(0), Timestamp(0));
+        case.recovery = Some(RecoveryChoice {
+            at: Timestamp(0),
+            nodes_before: 2,
+            nodes_full: 2,
+            restart_ms: Some(4_000),
+            options: Vec::new(),
+            inputs: Vec::new(),
+        });
+        (case.delays, case.outcome) = (delays, outcome.map(str::to_owned));
+        restart_line(&case).expect("it has a prediction")
+    }
+
+    #[test]
+    fn a_restart_that_was_not_measured_has_its_reason() {
+        let planned = CaseDelays {
+            plan_ms: Some(100),
+            ..CaseDelays::default()
+        };
+        let launched = CaseDelays {
+            launched_ms: Some(200),
+            ..planned
+        };
+        let stepped = CaseDelays {
+            first_step_ms: Some(2_100),
+            ..launched
+        };
+        let cancelled = Some("the job was stopped: cancelled by an operator");
+        for (delays, outcome, wanted) in [
+            (planned, None, "measured not yet"),
+            (stepped, Some("the job made steps again"), "measured 2.00 s"),
+            (
+                planned,
+                cancelled,
+                "not measured, because no ranks were started (the job was stopped: cancelled by an operator)",
+            ),
+            (
+                launched,
+                Some("the job completed"),
+                "not measured, because the new ranks reported no step (the job completed)",
+            ),
+        ] {
+            let line = predicted(delays, outcome);
+            assert!(line.ends_with(wanted), "{line}");
+        }
+    }
+}
