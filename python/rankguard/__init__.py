@@ -32,13 +32,13 @@ from ._arrays import Shard, Unsavable
 from ._connect import WhenFull, connect
 from ._elastic import GenerationEnded, elastic
 from ._ledger import LedgerInterval, SampleLedger
+from ._permitted import Replicate
 from ._rankguard import RankguardError, __version__
 from ._replicas import ReplicaDifference, ReplicasDiffer
 from ._sampler import Sampler
 from ._session import Counts, Loaded, Restored, Saved, Session, load_path
 from ._shares import BatchShare
 from ._tree import SCHEMA, PerRank
-from ._permitted import Replicate
 from ._view import StateMismatch
 
 __all__ = [

@@ -470,9 +470,7 @@ class Session:
         replicated = self._permitted.of(names, flat.replicated)
         return self._packed(self._boxes(flat), flat.text(replicated), step, replicated)
 
-    def _packed(
-        self, boxes: list[Any], text: str, step: int, replicated: Optional[list[str]] = None
-    ) -> tuple[list[Any], str]:
+    def _packed(self, boxes: list[Any], text: str, step: int, replicated: Optional[list[str]] = None) -> tuple[list[Any], str]:
         """Boxes and JSON of a save; a large plain state is one of the boxes."""
         self._growth.check(step, len(text))
         text, box = _plain_state.packed(text, self._keeper.place()[0], replicated)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _tree
-from ._rankguard import RankguardError
 from ._permitted import ReplicatedNames
+from ._rankguard import RankguardError
 from ._union import StateUnion
 
 

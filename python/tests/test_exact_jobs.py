@@ -108,7 +108,7 @@ def test_an_elastic_job_keeps_the_ranks_that_alone_can_restore_its_checkpoint(tm
         assert "because tensor bn.mean differs from rank to rank" in view["reason"], view["reason"]
         assert "can be restored by 2 ranks only" in view["reason"], view["reason"]
         case = running.ask("cases", "list")[-1]
-        shrink = [option for option in case["recovery"]["options"] if option["kind"] == "shrink"][0]
+        shrink = next(option for option in case["recovery"]["options"] if option["kind"] == "shrink")
         assert shrink["outcome"] == "unavailable" and "tensor bn.mean" in shrink["reason"], shrink
         running.return_agent("n2")
         again = lambda: (found := running.job("own"))["generation"] > 1 and found["state"] == "running"  # noqa: E731

@@ -212,7 +212,7 @@ def test_saves_during_an_absence_of_the_controller_are_committed_or_counted(tmp_
         until("a later commit", lambda: (known()["newest_committed"] or 0) > before + 6 or None)
         go.touch()
         assert run.wait(120) == 0, cluster.log()
-        counts = until("all saves", lambda: (found := known())["committed"] + found["void"] >= saves() and found or None)
+        counts = until("all saves", lambda: ((found := known())["committed"] + found["void"] >= saves() and found) or None)
         assert counts["committed"] + counts["void"] == saves(), (counts, saves())
         assert counts["void"] <= 1, "the last step may be saved by one rank alone: " + str(counts)
     finally:
