@@ -11,6 +11,7 @@ mod between_ranks;
 mod blamed_parts;
 mod by_class;
 mod cases;
+mod catalogue_examples;
 mod causal_order;
 mod chains;
 mod choice;
