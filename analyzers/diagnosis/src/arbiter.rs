@@ -16,7 +16,7 @@ use crate::own_fault::{is_own_end, kills_no_rank};
 use crate::waited_before::waited_before;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, full_storage,
-    machine_states, missing_programs, mitigation, published_categories, reasoning, refine, roles, shared_part,
+    machine_states, missing_programs, mitigation, named_servers, published_categories, reasoning, refine, roles, shared_part,
     shared_services, signature, storage, timed_out_ranks, unordered, wrappers,
 };
 
@@ -120,11 +120,17 @@ fn limited_opinion(
     for (_, share) in &mut alternatives {
         *share = share.min(limited);
     }
+    let server = named_servers::only_named(scene, winner);
+    let of_server = server.map(|server| format!("server {server}"));
     let verdict = Verdict {
         layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),
         severity: severity(scene, known),
-        blamed: winner.blamed.clone(),
-        blamed_part: blamed_part(scene, winner),
+        blamed: if of_server.is_some() {
+            Entity::Unknown
+        } else {
+            winner.blamed.clone()
+        },
+        blamed_part: of_server.or_else(|| blamed_part(scene, winner)),
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
         confidence: limited,
@@ -135,7 +141,7 @@ fn limited_opinion(
     };
     SceneVerdict {
         findings: roles::findings(scene, winner),
-        reasoning: reasoning::note(scene, winner, &verdict, now),
+        reasoning: reasoning::note(scene, &named_servers::with_note(winner, server), &verdict, now),
         clears: mitigation::clears_of(scene, winner, known),
         signature: signature::of(known, &verdict, &scene.signs[winner.first]),
         headline: signature::headline(known, &verdict, &scene.signs[winner.first]),

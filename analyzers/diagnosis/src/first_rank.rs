@@ -188,6 +188,10 @@ pub fn unplaced_local_rank(sign: &Signal) -> Option<(u32, &str)> {
 /// Layers of failures that a log reports of another machine than the one that wrote it.
 const ELSEWHERE: [&str; 3] = ["network", "scheduler", "storage"];
 
+/// Classes of the network that a process reports of an adapter of its own machine: NCCL's `NET/IB : Got async event` is
+/// `ibv_get_async_event(3)` of a local device.
+const OWN_ADAPTER: [&str; 3] = [classes::NIC_FAULT, classes::NIC_LINK_DOWN, classes::NIC_LINK_FLAP];
+
 /// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher, or the one that
 /// a launcher states for the process that ended.
 pub fn labelled_node(first: &Signal, layer: &str) -> Option<NodeId> {
@@ -200,7 +204,9 @@ pub fn labelled_node(first: &Signal, layer: &str) -> Option<NodeId> {
     let is_own = first.is_root_mark() || local.is_some() || quotes_a_command(&first.text);
     let label = first.field(HOST_FIELD).filter(|_| is_own);
     let host = label.or(local.map(|(_, node)| node)).filter(|_| is_output);
-    host.filter(|_| !ELSEWHERE.contains(&layer)).map(NodeId::from)
+    let is_of_adapter = first.class().is_some_and(|class| OWN_ADAPTER.contains(&class.as_str()));
+    let is_own_machine = is_of_adapter || !ELSEWHERE.contains(&layer);
+    host.filter(|_| is_own_machine).map(NodeId::from)
 }
 
 /// Parses the local rank in torchrun's report of a process that ended: `failed (exitcode: -9) local_rank: 2 (pid: 4242)`.

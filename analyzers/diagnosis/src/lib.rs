@@ -56,6 +56,7 @@ mod missing_programs;
 mod mitigation;
 mod named_losses;
 mod named_parts;
+mod named_servers;
 mod names;
 mod own_exceptions;
 mod own_fault;

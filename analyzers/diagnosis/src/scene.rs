@@ -37,6 +37,8 @@ pub struct FailureScene<'a> {
     is_part: bool,
     /// Nodes that logs name, for logs that are read later.
     pub(crate) named_nodes: BTreeSet<NodeId>,
+    /// Nodes with a log of their kernel or services, for logs that are read later.
+    pub(crate) machine_nodes: BTreeSet<NodeId>,
     /// Ranks with logs of their own, for logs that are read later.
     pub(crate) rank_logs: BTreeMap<Rank, RankLog>,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
@@ -87,6 +89,7 @@ impl<'a> FailureScene<'a> {
             beside_run: None,
             is_part: false,
             named_nodes: BTreeSet::new(),
+            machine_nodes: BTreeSet::new(),
             rank_logs: BTreeMap::new(),
             since: None,
             seen: OnceCell::new(),
@@ -117,6 +120,13 @@ impl<'a> FailureScene<'a> {
         self
     }
 
+    /// Returns the scene with logs of the machines of these nodes.
+    #[must_use]
+    pub fn with_machine_logs(mut self, nodes: BTreeSet<NodeId>) -> Self {
+        self.machine_nodes = nodes;
+        self
+    }
+
     /// Returns the scene of logs of these ranks.
     #[must_use]
     pub fn with_rank_logs(mut self, ranks: BTreeMap<Rank, RankLog>) -> Self {
@@ -140,6 +150,7 @@ impl<'a> FailureScene<'a> {
         part.beside_run = self.beside_run;
         part.is_part = true;
         part.named_nodes.clone_from(&self.named_nodes);
+        part.machine_nodes.clone_from(&self.machine_nodes);
         part.rank_logs.clone_from(&self.rank_logs);
         part
     }

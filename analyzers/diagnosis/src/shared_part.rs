@@ -9,6 +9,7 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId};
 
+use crate::named_servers::named_server;
 use crate::unordered::are_silent_together;
 use crate::{CauseCandidate, FailureScene, Signal};
 
@@ -28,7 +29,7 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         let is_candidate = matches!(candidate.blamed, Entity::Node { .. } | Entity::Device { .. });
         let same: Vec<(usize, &Signal)> = scene
             .marks()
-            .filter(|(_, sign)| is_candidate && is_same_part(&scene.signs[candidate.first], sign))
+            .filter(|(_, sign)| is_candidate && is_same_part(scene, &scene.signs[candidate.first], sign))
             .collect();
         let nodes: BTreeSet<&NodeId> = same.iter().filter_map(|(_, sign)| sign.node()).collect();
         if nodes.len() < 2 {
@@ -36,7 +37,7 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         }
         let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
         let names = names.join(", ");
-        let server = scene.signs[candidate.first].field("server");
+        let server = server_of(scene, &scene.signs[candidate.first]);
         candidate.shared = Some(match server {
             Some(server) => format!("server {server}"),
             None => format!("what nodes {names} share"),
@@ -106,9 +107,18 @@ fn reported_node(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option
     nodes.first().filter(|_| nodes.len() == 1).map(|node| (*node).clone())
 }
 
+/// Returns the server that a client names. In a cluster, agents record it as a field.
+fn server_of<'s>(scene: &FailureScene<'_>, sign: &'s Signal) -> Option<&'s str> {
+    if scene.is_of_logs() {
+        named_server(sign)
+    } else {
+        sign.field("server")
+    }
+}
+
 /// Returns true if two reports of kernels are of one fault of a shared part: two nodes name the same server, or their links
 /// went down together.
-fn is_same_part(first: &Signal, other: &Signal) -> bool {
+fn is_same_part(scene: &FailureScene<'_>, first: &Signal, other: &Signal) -> bool {
     let is_kernel = |sign: &Signal| sign.source == EvidenceSource::KernelLog && sign.is_root_mark() && sign.timed;
     let is_named = |sign: &Signal| sign.node().is_some_and(|node| !node.as_str().is_empty());
     let is_together = first.at <= other.at.after(TOGETHER) && other.at <= first.at.after(TOGETHER);
@@ -118,7 +128,7 @@ fn is_same_part(first: &Signal, other: &Signal) -> bool {
     }
     match first.class().map_or("", |class| class.as_str()) {
         classes::NIC_LINK_DOWN => !are_links_of_other_media(first, other),
-        classes::FILESYSTEM_HANG => match (first.field("server"), other.field("server")) {
+        classes::FILESYSTEM_HANG => match (server_of(scene, first), server_of(scene, other)) {
             (Some(one), Some(other)) => one == other,
             _ => first.text == other.text,
         },

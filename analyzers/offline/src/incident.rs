@@ -87,6 +87,8 @@ pub struct Incident {
     pub(crate) last_work: Option<Timestamp>,
     /// Nodes of the logs that were read with those of the incident.
     pub(crate) nodes: BTreeSet<NodeId>,
+    /// Nodes of which a log of the kernel or the services was read with those of the incident.
+    pub(crate) machines: BTreeSet<NodeId>,
     /// Ranks with a log of their own, with the time of its last line.
     pub(crate) ranks: BTreeMap<Rank, Option<Timestamp>>,
     /// Ranks with a log of their own on a node with a name.
@@ -136,6 +138,7 @@ impl Incident {
             worked_until: self.worked_until,
             last_work: self.last_work,
             nodes: self.nodes.clone(),
+            machines: self.machines.clone(),
             ranks: self.ranks.clone(),
             placed_ranks: self.placed_ranks.clone(),
         }
@@ -165,6 +168,7 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
         streams
     };
     let nodes = streams.iter().filter_map(|stream| stream.node.clone()).collect();
+    let machines = machines(&streams);
     let logs = streams.iter().map(log).collect();
     let items = streams
         .iter()
@@ -175,6 +179,7 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
         logs,
         items,
         nodes,
+        machines,
         ..Incident::default()
     };
     order(&mut incident);
@@ -354,6 +359,12 @@ pub(crate) fn is_machine_log(stream: &ReadStream) -> bool {
     matches!(stream.source, EvidenceSource::KernelLog | EvidenceSource::Host)
 }
 
+/// Returns the nodes of which a log of the kernel or the services was read.
+fn machines(streams: &[ReadStream]) -> BTreeSet<NodeId> {
+    let of_machines = streams.iter().filter(|stream| is_machine_log(stream));
+    of_machines.filter_map(|stream| stream.node.clone()).collect()
+}
+
 /// Returns true if a log of a job states that the run ended well, none states a failure, and none of the whole job worked
 /// without stating its end.
 pub(crate) fn ended_well(streams: &[ReadStream]) -> bool {
@@ -398,6 +409,7 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
         worked_until: worked_until(streams),
         last_work: last_work(streams),
         nodes: streams.iter().filter_map(|stream| stream.node.clone()).collect(),
+        machines: machines(streams),
         ranks: rank_logs(streams),
         placed_ranks: placed_ranks(streams),
     };

@@ -40,8 +40,7 @@ pub(crate) fn nodes_in(text: &str) -> impl Iterator<Item = &str> {
     let mut before = "";
     let named = text.split_whitespace().filter_map(move |word| {
         let after = std::mem::replace(&mut before, word);
-        let named = || word.strip_prefix("node(s)=").or_else(|| word.strip_prefix("node=\""));
-        let object = word.strip_prefix("node/").or_else(named);
+        let object = word.strip_prefix("node/").or_else(|| word.strip_prefix("node(s)="));
         object.or_else(|| {
             NODE_WORDS
                 .contains(&after.trim_start_matches(['(', '"']))
@@ -53,8 +52,27 @@ pub(crate) fn nodes_in(text: &str) -> impl Iterator<Item = &str> {
         .chain(named)
         .map(bare)
         .filter(|name| is_node_name(name));
+    let names = names.chain(quoted_nodes(text));
     let names = names.map(|name| name.split('.').next().unwrap_or(name));
     names.chain(node_address(text))
+}
+
+/// Returns the nodes in quoted values of structured messages, which need no digit to be known as names: `node="worker-a"`,
+/// `object="worker-a" kind="Node"` (Kubernetes, "System Logs": structured logging of klog).
+fn quoted_nodes(text: &str) -> impl Iterator<Item = &str> {
+    let is_object = text.contains("kind=\"Node\"");
+    let value = move |word: &'_ str| -> Option<(usize, usize)> {
+        let prefix = ["node=\"", "object=\""]
+            .into_iter()
+            .find(|prefix| word.starts_with(prefix))?;
+        let rest = &word[prefix.len()..];
+        let end = rest.find('"')?;
+        (prefix.starts_with("node") || is_object).then_some((prefix.len(), prefix.len() + end))
+    };
+    let names = text
+        .split_whitespace()
+        .filter_map(move |word| value(word).map(|(start, end)| &word[start..end]));
+    names.filter(|name| is_host_name(name))
 }
 
 /// Returns the address with which Ray names a node: `the node (IP: 10.0.0.7, ID: abc)`, `node (ID: abc, IP: 10.0.0.7)`.
@@ -70,7 +88,7 @@ fn node_address(text: &str) -> Option<&str> {
 pub(crate) fn lost_node(text: &str) -> Option<&str> {
     let word_after = |words: &str| text.split_once(words)?.1.split_whitespace().next().map(bare);
     if text.trim_start().starts_with("Remote daemon: [") {
-        return word_after("] on node ").filter(|name| is_node_name(name));
+        return word_after("] on node ").filter(|name| is_node_name(name) || is_address(name));
     }
     if text.contains("has been marked dead") {
         return word_after(" and address: ").or_else(|| word_after(" and ip: "));
@@ -222,10 +240,13 @@ fn bare(word: &str) -> &str {
 /// Returns true for the name of one host: letters, digits and dashes with at least one letter and one digit. A word without
 /// a digit may be any word of a sentence, and a list of hosts has brackets.
 fn is_node_name(name: &str) -> bool {
+    name.bytes().any(|b| b.is_ascii_digit()) && is_host_name(name)
+}
+
+/// Returns true for a word of letters, digits, dashes and dots that may be the name of one host.
+fn is_host_name(name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let has_digit = name.bytes().any(|b| b.is_ascii_digit());
-    let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    has_digit && is_word && name.len() <= 253 && name.chars().all(is_part)
+    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.len() <= 253 && name.chars().all(is_part)
 }
 
 #[cfg(test)]
@@ -253,12 +274,22 @@ mod tests {
         check("slurmd error running JobId=9 on node(s)=c7: Prolog error", &["c7"]);
         check("slurmd error running JobId=9 on node(s)=c[7-9]: Prolog error", &[]);
         check("event message for node\" status=\"NodeNotReady\" node=\"c7\"", &["c7"]);
+        check("\"Node is unresponsive\" node=\"worker-a\"", &["worker-a"]);
+        check(
+            "\"Event occurred\" object=\"worker-a\" kind=\"Node\" reason=\"x\"",
+            &["worker-a"],
+        );
+        check("\"Event occurred\" object=\"train-a\" kind=\"Pod\" reason=\"x\"", &[]);
     }
 
     #[test]
     fn launchers_name_the_node_that_they_lost() {
         for (text, expect) in [
             ("  Remote daemon: [[51202,0],1] on node c7", Some("c7")),
+            (
+                "  Remote daemon: [[64112,0],1] on node 10.126.10.10",
+                Some("10.126.10.10"),
+            ),
             ("Remote daemon: [prterun-c1-77@0,1] on node c7", Some("c7")),
             ("c7: ssh: connect to host c7 port 22: Connection timed out", Some("c7")),
             ("ssh: connect to host c7 port 22: Connection timed out", None),

@@ -20,7 +20,7 @@ struct HostBlock {
 }
 
 /// Reports with a host.
-const BLOCKS: [HostBlock; 2] = [
+const BLOCKS: [HostBlock; 3] = [
     HostBlock {
         host_line: "hydra-process-host",
         lines: 8,
@@ -29,6 +29,12 @@ const BLOCKS: [HostBlock; 2] = [
             "APPLICATION TERMINATED WITH THE EXIT STRING",
         ],
         field: PROCESS_HOST_FIELD,
+    },
+    HostBlock {
+        host_line: "mpi-lost-daemon-host",
+        lines: 6,
+        parts: &["ORTE has lost communication with its daemon"],
+        field: LOST_NODE_FIELD,
     },
     HostBlock {
         host_line: "mpi-peer-host",

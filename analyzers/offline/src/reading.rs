@@ -480,7 +480,8 @@ impl StreamReader {
         }
         let of_service = || {
             let host = observation.host.as_deref()?;
-            services::is_service_line(&observation.text).then(|| NodeId::from(host))
+            let is_own = services::is_service_line(&observation.text) && !services::is_of_controller(&observation.text);
+            is_own.then(|| NodeId::from(host))
         };
         let of_daemon = || {
             let is_own = observation.text.contains(OWN_PROLOG) || is_board_event(&observation.text);
@@ -504,11 +505,13 @@ impl StreamReader {
 
     fn evidence(&self, observation: &LogObservation) -> Evidence {
         let machine = self.named_machine(observation);
-        let node = machine
-            .clone()
-            .or_else(|| self.origin.node.clone())
-            .or_else(|| observation.host.as_deref().map(NodeId::from));
-        let node = node.unwrap_or_else(|| NodeId::from(""));
+        let is_of_other = machine.is_none() && is_of_other_machine(observation);
+        let writer = || {
+            let node = self.origin.node.clone();
+            node.or_else(|| observation.host.as_deref().map(NodeId::from))
+                .filter(|_| !is_of_other)
+        };
+        let node = machine.clone().or_else(writer).unwrap_or_else(|| NodeId::from(""));
         let is_host = self.source == EvidenceSource::Host && !node.as_str().is_empty();
         let is_of_machine_log = self.source == EvidenceSource::KernelLog || is_host;
         let entity = match (&observation.device, observation.rank) {
@@ -522,7 +525,7 @@ impl StreamReader {
                 rank,
                 node,
             },
-            (None, None) if is_of_machine_log || machine.is_some() => Entity::Node { node },
+            (None, None) if is_of_machine_log && !is_of_other || machine.is_some() => Entity::Node { node },
             (None, None) => Entity::Job { job: JobId::from(JOB) },
         };
         Evidence {
@@ -554,8 +557,8 @@ fn marks_with_origin(observation: &LogObservation, entity: &Entity, node: Option
     let mut marks = observation.marks.clone();
     let is_of_job = matches!(entity, Entity::Job { .. });
     let host = observation.host.as_deref().or_else(|| kubelet_host(&observation.text));
-    let host = host.filter(|_| is_of_job);
-    let node = node.filter(|_| is_of_job && host.is_none());
+    let host = host.filter(|_| is_of_job && !is_of_other_machine(observation));
+    let node = node.filter(|_| is_of_job && host.is_none() && !is_of_other_machine(observation));
     let text = &observation.text;
     for mark in &mut marks {
         if let Some(pod) = named_pod(text) {
@@ -579,6 +582,15 @@ fn marks_with_origin(observation: &LogObservation, entity: &Entity, node: Option
         }
     }
     marks
+}
+
+/// Classes of failures of a whole machine, by reports of other machines.
+const MACHINE_LOSSES: [&str; 2] = [classes::NODE_CRASH, classes::SLURM_NODE_FAIL];
+
+/// Returns true for a controller's report that another machine failed, which is never the one on which the controller runs.
+fn is_of_other_machine(observation: &LogObservation) -> bool {
+    let mut marks = observation.marks.iter();
+    services::is_of_controller(&observation.text) && marks.any(|mark| MACHINE_LOSSES.contains(&mark.class.as_str()))
 }
 
 /// Text of a Slurm daemon about its own node.

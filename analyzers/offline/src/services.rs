@@ -170,6 +170,21 @@ const MANAGERS: [&str; 8] = [
     "slurmctld",
 ];
 
+/// Beginnings of the names of controllers: they report on other machines only, and their own host runs no process of a job.
+/// slurmctld(8), kube-controller-manager(8), pbs_server(8); a kubelet reports on its own node.
+const CONTROLLERS: [&str; 5] = [
+    "gcs_server",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "pbs_server",
+    "slurmctld",
+];
+
+/// Returns true for a line of a controller of nodes.
+pub(crate) fn is_of_controller(text: &str) -> bool {
+    SyslogTag::parse(text).is_some_and(|tag| CONTROLLERS.iter().any(|start| tag.name.starts_with(start)))
+}
+
 /// Returns true for a line of a service that reports on other machines.
 pub(crate) fn is_of_manager(text: &str) -> bool {
     SyslogTag::parse(text).is_some_and(|tag| MANAGERS.iter().any(|start| tag.name.starts_with(start)))

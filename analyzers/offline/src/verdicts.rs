@@ -321,6 +321,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue)
         .beside_run(overcome::beside_run(incident))
         .naming(incident.named_nodes())
+        .with_machine_logs(incident.machines.clone())
         .with_rank_logs(incident.placed_ranks.clone());
     let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
     let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
@@ -374,7 +375,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             None => unnamed_gpu(&verdict.blamed, first).unwrap_or_else(|| {
                 let unplaced =
                     is_about_machine(&verdict, catalogue).then(|| unplaced_machine(incident, written_on.as_ref()));
-                name(&verdict.blamed, unplaced)
+                name(&verdict.blamed, unplaced, root_rank)
             }),
         },
         root_rank,
@@ -722,8 +723,9 @@ fn unplaced_machine(incident: &Incident, label: Option<&NodeId>) -> String {
 }
 
 /// Returns the blamed entity in words, without the names that offline logs lack.
-/// `unplaced` are the words for an unknown machine, if the failure is one of a machine.
-fn name(entity: &Entity, unplaced: Option<String>) -> String {
+/// `unplaced` are the words for an unknown machine, if the failure is one of a machine; `rank` is the rank that failed first. A
+/// log of several ranks is of several machines, and only the rank shows which one of them failed.
+fn name(entity: &Entity, unplaced: Option<String>, rank: Option<Rank>) -> String {
     let of = |node: &NodeId| {
         if node.as_str().is_empty() {
             String::new()
@@ -734,7 +736,10 @@ fn name(entity: &Entity, unplaced: Option<String>) -> String {
     match entity {
         Entity::Rank { rank, node, .. } => format!("rank {rank}{}", of(node)),
         Entity::Device { node, device } => format!("{device}{}", of(node)),
-        Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
+        Entity::Node { node } if node.as_str().is_empty() => match rank {
+            Some(rank) => format!("the node of rank {rank}"),
+            None => "the node that wrote the log".to_owned(),
+        },
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
         Entity::Unknown => unplaced.unwrap_or_else(|| "a program that the log connects with no job or rank".to_owned()),

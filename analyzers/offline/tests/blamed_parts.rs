@@ -168,8 +168,113 @@ fn a_server_that_several_nodes_lost_is_at_fault_and_no_node() {
         ("filesystem-hang", "server store2")
     );
     assert!(says(&case, "The blame is on server store2"), "{:?}", case.reasoning);
+    // One client names the server; it is at fault itself only if the log of another machine shows that the server answers.
     let case = only(&[("m1/syslog", &lost("m1"))]);
+    assert_eq!((case.blamed.as_str(), &case.root_node), ("server store2", &None));
+    assert_eq!(case.alternatives.len(), 0, "{:?}", case.alternatives);
+    assert!(says(&case, "the connection of this client"), "{:?}", case.reasoning);
+    let healthy = "2026-03-04T08:00:00+00:00 m2 kernel: perf: interrupt took too long (2504 > 2500)\n";
+    let case = only(&[("m1/syslog", &lost("m1")), ("m2/syslog", healthy)]);
     assert_eq!(case.blamed, "node m1");
+}
+
+/// lustre/ptlrpc/import.c, `ptlrpc_set_import_discon`, and lustre/ptlrpc/import.c, "This client was evicted".
+#[test]
+fn clients_of_lustre_name_the_server_that_they_lost() {
+    let lost = |node: &str, import: &str| {
+        format!(
+            "2026-06-11T03:12:01+00:00 {node} kernel: Lustre: work-OST0003-osc-{import}: Connection to work-OST0003 (at \
+             10.0.0.5@o2ib) was lost; in progress operations using this service will wait for recovery to complete\n"
+        )
+    };
+    let waits = "[rank3]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9121, OpType=ALLREDUCE, NumelIn=1, \
+                 NumelOut=1, Timeout(ms)=1800000) ran for 1800021 milliseconds before timing out.\n";
+    let (one, two) = (lost("c1", "ffff9a1c"), lost("c2", "ffff8b2d"));
+    let both = [
+        ("c1.kern.log", one.as_str()),
+        ("c2.kern.log", two.as_str()),
+        ("train.log", waits),
+    ];
+    for files in [&both[..1], &both[..2], &both[..]] {
+        let case = &diagnose(files)[0];
+        assert_eq!(
+            (case.class.as_str(), case.blamed.as_str()),
+            ("filesystem-hang", "server 10.0.0.5@o2ib"),
+            "{files:?}"
+        );
+    }
+    let mounted = "2026-06-11T03:10:00+00:00 c3 kernel: Lustre: Mounted work-client\n";
+    assert_eq!(
+        only(&[("c1.kern.log", &one), ("c3.kern.log", mounted)]).blamed,
+        "node c1"
+    );
+    let evicted = "2026-06-11T03:12:03+00:00 c2 kernel: LustreError: 167-0: work-OST0003-osc-ffff8b2d: This client was evicted by \
+                   work-OST0003; in progress operations using this service will fail.\n";
+    assert_eq!(only(&[("c2.kern.log", evicted)]).blamed, "node c2");
+}
+
+#[test]
+fn a_controller_is_not_the_machine_that_it_reports_as_lost() {
+    let of = |program: &str, text: &str| format!("Mar  4 05:33:20 head01 {program}[1822]: {text}\n");
+    let silent = of("slurmctld", "error: Nodes hoth not responding, setting DOWN");
+    let killed = of("slurmctld", "Killing JobId=8 on failed node hoth");
+    let requeued = of("slurmctld", "requeue job JobId=8 due to failure of node hoth");
+    let unready = of(
+        "kube-controller-manager",
+        "I0304 05:33:20.5 11 event.go:389] \"Event occurred\" object=\"hoth\" kind=\"Node\" reason=\"NodeNotReady\"",
+    );
+    for line in [&silent, &killed, &requeued, &unready] {
+        for name in ["messages", "head01/messages", "head01/syslog"] {
+            assert_eq!(only(&[(name, line)]).blamed, "node hoth", "{name}: {line}");
+        }
+    }
+    let client = "Mar  4 05:33:19 head01 kernel: nfs: server nas1 not responding, still trying\n";
+    let cases = diagnose(&[("head01/messages", &format!("{client}{silent}"))]);
+    assert!(cases.iter().any(|case| case.blamed == "node hoth"), "{cases:#?}");
+}
+
+/// Lightning-AI/lit-llama#380, pytorch/pytorch#113128, open-mpi/ompi#11830 in their forms.
+#[test]
+fn lines_name_the_machine_of_a_rank_an_adapter_or_a_daemon() {
+    let port = "iter 83593: loss 2.6294\nn48:34050:34121 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : port \
+                error\n\nn51:73076:73185 [4] transport/net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n48<37948> \
+                with error 12, opcode 2, len 1, vendor err 129\n";
+    let case = only(&[("job.log", port)]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("nic-link-down", "node n48")
+    );
+    let ecc = "[rank12]:[E817 17:40:34.22 ProcessGroupNCCL.cpp:1515] [PG 0 (default_pg) Rank 12] Process group watchdog thread \
+               terminated with exception: CUDA error: uncorrectable ECC error encountered\n[rank13]:[E817 17:50:36.10 \
+               ProcessGroupNCCL.cpp:607] [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8812, \
+               OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n";
+    let case = only(&[("job.log", ecc)]);
+    assert_eq!(
+        (case.blamed.as_str(), case.root_rank),
+        ("the node of rank 12", Some(Rank(12)))
+    );
+    let address = "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[64112,0],0] on node head\n  Remote \
+                   daemon: [[64112,0],1] on node 10.126.10.10\n";
+    assert_eq!(only(&[("out.txt", address)]).blamed, "node 10.126.10.10");
+    let host = "ORTE has lost communication with its daemon located on node:\n\n   hostname:  n17.example.org\n\nThis is usually \
+                due to either a failure of the TCP network\n";
+    assert_eq!(only(&[("job.e12", host)]).blamed, "node n17.example.org");
+}
+
+#[test]
+fn a_node_that_responds_again_has_not_failed() {
+    let lost = "[2026-03-04T05:33:20.417] error: Nodes gpu07 not responding\n";
+    let back = "[2026-03-04T05:33:31.517] Node gpu07 now responding\n";
+    let down = "[2026-03-04T05:36:40.512] error: Nodes gpu07 not responding, setting DOWN\n";
+    let other = back.replace("gpu07", "gpu08");
+    assert!(diagnose(&[("slurmctld.log", &format!("{lost}{back}"))]).is_empty());
+    for log in [
+        format!("{lost}{other}"),
+        format!("{lost}{down}{back}"),
+        format!("{back}{lost}"),
+    ] {
+        assert_eq!(only(&[("slurmctld.log", &log)]).blamed, "node gpu07", "{log}");
+    }
 }
 
 #[test]

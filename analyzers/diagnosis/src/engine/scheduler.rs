@@ -134,6 +134,9 @@ fn lost_nodes(sign: &Signal) -> Option<String> {
     names.contains(['[', ',']).then(|| format!("nodes {names}"))
 }
 
+/// Fields of the names in reports of lost nodes.
+const NODE_FIELDS: [&str; 4] = ["node", "nodes", "failed_node", "requeued_node"];
+
 /// Returns the node that a scheduler reports as lost, if the message names one.
 fn lost_node(sign: &Signal) -> Option<Entity> {
     sign.class()
@@ -143,7 +146,7 @@ fn lost_node(sign: &Signal) -> Option<Entity> {
     {
         return Some(sign.entity.clone());
     }
-    let name = sign.field("node").or_else(|| sign.field("nodes"))?;
+    let name = NODE_FIELDS.iter().find_map(|field| sign.field(field))?;
     let name = name.trim_end_matches([',', '.', ':', ';']);
     // `gpu-[04-07]` and `gpu-04,gpu-05` are several.
     let is_one = !name.is_empty() && !name.contains(['[', ',', '*']);
