@@ -16,8 +16,8 @@ use crate::own_fault::{is_own_end, kills_no_rank};
 use crate::waited_before::waited_before;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, full_storage,
-    machine_states, missing_programs, mitigation, named_servers, published_categories, reasoning, refine, roles, shared_part,
-    shared_services, signature, storage, timed_out_ranks, unordered, wrappers,
+    machine_states, missing_programs, mitigation, named_servers, published_categories, reasoning, refine, roles,
+    shared_part, shared_services, signature, storage, timed_out_ranks, unordered, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
