@@ -148,6 +148,8 @@ fn a_cordon_that_a_person_took_over_outlives_its_case_and_loses_its_taint_with_i
         bench.server.cluster().remove_annotation("n0", CORDON_ANNOTATION);
         assert!(matches!(bench.node("n0").await.node_use(), NodeUse::Closed { .. }));
         assert!(bench.plan("n0", &[CASE]).await.actions.is_empty());
+        let patch = bench.node("n0").await.lift_patch();
+        assert!(patch["spec"].get("unschedulable").is_none(), "{patch}");
         bench.server.cluster().uncordon("n0", "kubectl-uncordon");
         // What is left of the mark is removed.
         let action = bench.action("n0", &[]).await;
