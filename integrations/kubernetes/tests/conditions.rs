@@ -131,12 +131,10 @@ fn the_condition_is_written_with_the_time_of_the_server_and_no_other_condition_c
         let wanted = WantedCondition::of(&view(NodeState::Healthy), &cordon(&["ticket"], None), None);
         let now = bench.api.server_time();
         assert!(bench.writer.report("n0", &wanted.at(None, now)).await.expect("written"));
-        let cluster = bench.server.cluster();
-        let condition = cluster.condition("n0", "RankguardHealthy");
+        let condition = bench.server.cluster().condition("n0", "RankguardHealthy");
         assert_eq!(condition["status"], "False");
         assert_eq!(condition["lastTransitionTime"], now.to_string());
-        assert_eq!(cluster.condition("n0", "Ready"), ready);
-        drop(cluster);
+        assert_eq!(bench.server.cluster().condition("n0", "Ready"), ready);
         // The answer to the write is what the next comparison sees.
         let nodes = bench.watch.nodes().expect("answers").expect("listed");
         assert!(wanted.is_same(nodes[0].condition.as_ref()));
