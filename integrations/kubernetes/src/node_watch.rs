@@ -14,7 +14,7 @@ use crate::objects::NodeObject;
 
 /// Shortest and longest wait before a failed request is repeated; it doubles.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
-/// Attempts of one list whose token expired between pages.
+/// Attempts of one list with a token that expires between pages.
 const LIST_ATTEMPTS: u32 = 3;
 
 /// Nodes as the server last described them.

@@ -31,14 +31,14 @@ pub enum ControllerChange {
 pub enum WriteOutcome {
     /// The node was changed.
     Written,
-    /// The node has changed since it was read, or is gone; the next comparison decides anew.
+    /// The node has changed since it was read, or is gone; the next comparison decides again.
     Outdated,
     /// The node is as it was read; Rankguard is to be changed.
     Due(ControllerChange),
 }
 
 impl NodeWriter {
-    /// Makes a writer whose changes are recorded in `watch`.
+    /// Makes a writer that records its changes in `watch`.
     pub fn new(client: ApiClient, watch: NodeWatch) -> Self {
         Self { client, watch }
     }

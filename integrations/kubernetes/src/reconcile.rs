@@ -5,7 +5,7 @@
 //! | open | reasons of its own | cordon in Kubernetes, within the limit |
 //! | open | mirror only | uncordon in Rankguard |
 //! | closed | no cordon | cordon in Rankguard |
-//! | mirrored, other text | reasons of its own | write the text anew |
+//! | mirrored, other text | reasons of its own | rewrite the text |
 //! | reopened | reasons of its own | cordon again, at most [`REPEATS_MAX`] times for the same text |
 //! | mirrored or reopened | no reason of its own | remove the mark |
 //! | any other pair | | none |

@@ -10,12 +10,12 @@ use crate::client::{ClientError, ControllerClient};
 /// Classes of cases, fetched when the reasons of a node change: a verdict may change while its case is open.
 #[derive(Debug, Default)]
 pub(super) struct CaseClasses {
-    known: BTreeMap<CaseId, CaseFacts>,
+    known: BTreeMap<CaseId, BlamingCase>,
 }
 
 /// Facts about a case.
 #[derive(Debug, Clone)]
-struct CaseFacts {
+struct BlamingCase {
     /// Reasons for which they were fetched.
     text: String,
     class: String,
@@ -69,7 +69,7 @@ impl CaseClasses {
         client: &ControllerClient,
         case: CaseId,
         text: &str,
-    ) -> Result<Option<CaseFacts>, ClientError> {
+    ) -> Result<Option<BlamingCase>, ClientError> {
         if let Some(facts) = self.known.get(&case)
             && facts.text == text
         {
@@ -77,7 +77,7 @@ impl CaseClasses {
         }
         match client.case(case).await {
             Ok(found) => {
-                let facts = CaseFacts {
+                let facts = BlamingCase {
                     text: text.to_owned(),
                     class: found.verdict.class.to_string(),
                     is_synthetic: found.is_synthetic(),

@@ -14,7 +14,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Longest wait that a server may request.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// Nodes whose pods are evicted.
+/// Queue of nodes to be emptied of their pods.
 #[derive(Debug, Default)]
 pub(super) struct EvictionQueue {
     nodes: BTreeMap<String, NodeEviction>,
@@ -25,12 +25,12 @@ pub(super) struct EvictionQueue {
 struct NodeEviction {
     /// Time of the next pass.
     due_at: Instant,
-    /// Pods whose wait for a disruption budget was reported.
+    /// Pods that wait for a disruption budget, as reported.
     held: BTreeSet<String>,
 }
 
 impl EvictionQueue {
-    /// Evicts pods of those nodes whose pass is due. A node that is not among them any more is left alone from then on.
+    /// Evicts pods of those nodes that are due for a pass. A node that is not among them any more is left alone from then on.
     pub(super) async fn run(&mut self, api: &ApiClient, wanted: BTreeSet<&str>) -> Result<(), ApiError> {
         self.nodes.retain(|node, _| wanted.contains(node.as_str()));
         for node in wanted {

@@ -18,7 +18,7 @@ pub(super) struct PairedNodes {
     pub(super) pairs: Vec<ComparedNode>,
     /// Node of Kubernetes and the condition that it should have, in the same order.
     pub(super) conditions: Vec<(NodeRecord, WantedCondition)>,
-    /// Nodes of Kubernetes whose pods may be evicted once the cordon stands.
+    /// Nodes of Kubernetes that may lose their pods once the cordon stands.
     pub(super) evictable: BTreeSet<String>,
     /// Nodes of one side only, with the side.
     pub(super) unpaired: BTreeSet<String>,
@@ -74,7 +74,7 @@ impl PairedNodes {
 }
 
 impl PairedNodes {
-    /// Returns the nodes whose pods are evicted now: the cordon of a case stands.
+    /// Returns the nodes to be emptied now: the cordon of a case stands.
     pub(super) fn to_be_emptied(&self) -> BTreeSet<&str> {
         let is_due = |pair: &&ComparedNode| {
             matches!(pair.kubernetes, NodeUse::Mirrored(_)) && self.evictable.contains(&pair.kubernetes_name)

@@ -331,7 +331,7 @@ impl NodeSync {
         }
     }
 
-    /// Writes changed conditions first, then those whose heartbeat is due.
+    /// Writes changed conditions first, then those with a heartbeat that is due.
     async fn write_conditions(&self, conditions: &[(NodeRecord, WantedCondition)]) -> Result<(), ApplyError> {
         let now = self.api.server_time();
         let is_changed = |(node, wanted): &&(NodeRecord, WantedCondition)| !wanted.is_same(node.condition.as_ref());
