@@ -223,6 +223,12 @@ async fn call_operator_service(channel: Channel) -> Vec<(&'static str, Option<St
         node: "n1".to_owned(),
         reason: "drill".to_owned(),
     };
+    let token = v1::TokenRequest {
+        name: "own".to_owned(),
+        role: "admin".to_owned(),
+        valid_s: 60,
+        ..v1::TokenRequest::default()
+    };
     vec![
         ("SubmitJob", client.submit_job(v1::JobSpec::default()).await.err()),
         ("CancelJob", client.cancel_job(v1::JobName::default()).await.err()),
@@ -237,6 +243,10 @@ async fn call_operator_service(channel: Channel) -> Vec<(&'static str, Option<St
         ("DrainNode", client.drain_node(cordon()).await.err()),
         ("ForgetNode", client.forget_node(node()).await.err()),
         ("NoteCase", client.note_case(v1::CaseNoteRequest::default()).await.err()),
+        ("CreateToken", client.create_token(token).await.err()),
+        ("ListTokens", client.list_tokens(v1::Empty {}).await.err()),
+        ("RevokeToken", client.revoke_token(v1::TokenName::default()).await.err()),
+        ("ReadAudit", client.read_audit(v1::AuditRequest::default()).await.err()),
     ]
 }
 
@@ -278,6 +288,10 @@ fn a_launcher_joins_runs_and_runs_no_operator_command() {
         &["node", "uncordon", "n1"],
         &["node", "drain", "n1", "--reason", "drill"],
         &["node", "forget", "n1"],
+        &["token", "create", "own", "--role", "admin"],
+        &["token", "list"],
+        &["token", "revoke", "own"],
+        &["audit"],
         &["report", "--out", text_of(&out)],
     ];
     for words in commands {
