@@ -214,6 +214,8 @@ def test_saves_during_an_absence_of_the_controller_are_committed_or_counted(tmp_
         assert run.wait(120) == 0, cluster.log()
         counts = until("all saves", lambda: ((found := known())["committed"] + found["void"] >= saves() and found) or None)
         assert counts["committed"] + counts["void"] == saves(), (counts, saves())
-        assert counts["void"] <= 1, "the last step may be saved by one rank alone: " + str(counts)
+        # One agent reports its saves before the other; the last step may be saved by one rank alone.
+        overtaken = [reason for reason in counts["reasons"] if "later steps took its place" in reason]
+        assert all("the controller did not run from" in reason for reason in overtaken), counts
     finally:
         cluster.close()

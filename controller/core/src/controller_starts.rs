@@ -1,5 +1,7 @@
 //! Starts of controllers on one journal, and their comparison with the journal marks that agents report.
 
+use std::time::Duration;
+
 use rankguard_model::{JournalGap, JournalMark, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +11,9 @@ const LIVES_MAX: usize = 256;
 const ANNOUNCED_MAX: usize = 64;
 /// Gaps of the journal that are listed; the oldest are dropped first.
 const GAPS_MAX: usize = 16;
+
+/// Time after a start in which agents join and send what they have recorded.
+const BACKLOG: Duration = Duration::from_secs(60);
 
 /// Start of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,9 +83,11 @@ impl ControllerStarts {
         start.newest_at.zip(start.at)
     }
 
-    /// Returns the time for which the controller did not run, if a report is of that time or of an earlier one.
+    /// Returns the time for which the controller did not run, if a report is of that time, of an earlier one, or of the time
+    /// in which agents send what they have recorded.
     pub(crate) fn absence_before(&self, reported: Timestamp) -> Option<(Timestamp, Timestamp)> {
-        self.current_period().filter(|(_, started)| reported <= *started)
+        self.current_period()
+            .filter(|(_, started)| reported <= started.after(BACKLOG))
     }
 
     /// Returns the entries that the journal was found to lack, oldest first.
