@@ -262,6 +262,18 @@ fn lines_name_the_machine_of_a_rank_an_adapter_or_a_daemon() {
 }
 
 #[test]
+fn a_row_of_nodes_names_the_one_that_is_down() {
+    let table = "NODELIST    NODES PARTITION       STATE CPUS    S:C:T MEMORY TMP_DISK WEIGHT FEATURES REASON\n\
+                 c001            1     main*       down*   12   12:1:1  64267        0      1   (null) Not responding\n\
+                 c002            1     main*        idle   12   12:1:1  64267        0      1   (null) none\n";
+    let case = only(&[("sinfo.txt", table)]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("slurm-node-fail", "node c001")
+    );
+}
+
+#[test]
 fn a_node_that_responds_again_has_not_failed() {
     let lost = "[2026-03-04T05:33:20.417] error: Nodes gpu07 not responding\n";
     let back = "[2026-03-04T05:33:31.517] Node gpu07 now responding\n";

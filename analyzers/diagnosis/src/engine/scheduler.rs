@@ -134,8 +134,8 @@ fn lost_nodes(sign: &Signal) -> Option<String> {
     names.contains(['[', ',']).then(|| format!("nodes {names}"))
 }
 
-/// Fields of the names in reports of lost nodes.
-const NODE_FIELDS: [&str; 4] = ["node", "nodes", "failed_node", "requeued_node"];
+/// Fields of the names in reports of lost nodes, the last one in the rows of `sinfo --Node --long` (sinfo(1)).
+const NODE_FIELDS: [&str; 5] = ["node", "nodes", "failed_node", "requeued_node", "listed_node"];
 
 /// Returns the node that a scheduler reports as lost, if the message names one.
 fn lost_node(sign: &Signal) -> Option<Entity> {
