@@ -312,8 +312,9 @@ fn serve(
     let operator = OperatorServer::new(services.operator)
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let operators = &[PeerRole::Operator, PeerRole::Viewer, PeerRole::Controller];
-    let operator = InterceptedService::new(operator, gate("run operator commands", operators));
+    let callers = &[PeerRole::Operator, PeerRole::Viewer, PeerRole::Controller];
+    let operator = InterceptedService::new(operator, gate("run operator commands", callers));
+    let operators = &[PeerRole::Operator, PeerRole::Controller];
     let nodes = NodeQueryServer::new(services.nodes);
     let nodes = InterceptedService::new(nodes, gate("ask about a node", NODE_QUERY_ROLES));
     let rendezvous = RendezvousServer::new(services.rendezvous)
