@@ -56,12 +56,12 @@ mod tests {
 
     fn options(config: Option<&str>, key: Option<&str>, controller: Option<&str>) -> CommandOptions {
         let common = CommonArgs {
-            config: config.map(|file| PathBuf::from(file)),
+            config: config.map(PathBuf::from),
             log: Some("debug".to_owned()),
             log_format: None,
             identity_ca: None,
             identity_certificate: None,
-            identity_key: key.map(|file| PathBuf::from(file)),
+            identity_key: key.map(PathBuf::from),
         };
         CommandOptions::of(&common, controller)
     }

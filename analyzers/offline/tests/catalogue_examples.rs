@@ -57,7 +57,7 @@ fn every_line_that_is_explained_as_a_failure_is_found_in_its_file() {
         // Of a line with several meanings, the diagnosis may name another than the first one.
         let explained = explain(catalogue, &matcher, &signature.example);
         let is_explained = |class: &&str| explained.iter().any(|page| page.class.as_str() == *class);
-        if signature.role == Role::Root && !found.iter().any(|class| is_explained(&class)) {
+        if signature.role == Role::Root && !found.iter().any(is_explained) {
             missed.push(format!(
                 "{id}: explained otherwise than {found:?}: {}",
                 signature.example

@@ -11,6 +11,7 @@ use super::case_summary::{escaped, interval};
 use crate::args::{CommonArgs, OutputFormat};
 use crate::display_text::job_state;
 use crate::error::CliError;
+use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
 use crate::out;
 
@@ -57,7 +58,7 @@ const COLUMNS: &[TableColumn<JobTime>] = &[
     ("rank hours lost", |time| format!("{:.3}", time.rank_hours_lost)),
 ];
 
-pub(crate) fn run(args: &EfficiencyArgs, common: &CommonArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: &EfficiencyArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     let SourcedCases { status, end, .. } = args.source.cases(common)?;
     let Some(status) = status else {
         return Err(CliError::usage(
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &EfficiencyArgs, common: &CommonArgs) -> Result<(), CliE
     let times = times(&args.jobs, &status, end)?;
     print(args.format, &times);
     super::status::note_journal_gaps(&status);
-    Ok(())
+    Ok(CommandExit::Fine)
 }
 
 /// Divides the time of the named jobs, or of all; the newest submission comes first.

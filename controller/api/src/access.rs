@@ -47,7 +47,7 @@ pub(crate) struct AccessGate {
 pub(crate) struct AccessFailure {
     pub(crate) problem: Problem,
     /// Entry for the audit log; `None` if the failure is not recorded.
-    pub(crate) entry: Option<NewAuditEntry>,
+    pub(crate) entry: Option<Box<NewAuditEntry>>,
 }
 
 impl From<Problem> for AccessFailure {
@@ -128,7 +128,7 @@ impl AccessGate {
             detail: peer.words(),
             key: None,
         };
-        let entry = Some(entry);
+        let entry = Some(Box::new(entry));
         AccessFailure { problem, entry }
     }
 }

@@ -29,13 +29,14 @@ pub(crate) struct Problem {
     #[schema(value_type = Option<String>)]
     field: Option<Box<str>>,
     /// Values that are accepted instead.
-    known: Vec<String>,
+    #[schema(value_type = Vec<String>)]
+    known: Box<[String]>,
     /// What the client can do about it.
     #[schema(value_type = Option<String>)]
     hint: Option<Box<str>>,
     /// Value of the header `Retry-After`, seconds.
     #[serde(skip)]
-    retry_after_s: Option<u64>,
+    retry_after_s: Option<u32>,
 }
 
 impl Problem {
@@ -46,7 +47,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             field: None,
-            known: Vec::new(),
+            known: Box::default(),
             hint: None,
             retry_after_s: None,
         }
@@ -69,7 +70,7 @@ impl Problem {
         let title = "there are too many requests";
         let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", title, detail);
         let seconds = wait.as_millis().div_ceil(1_000).max(1);
-        problem.retry_after_s = Some(u64::try_from(seconds).unwrap_or(u64::MAX));
+        problem.retry_after_s = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
         problem.hint("repeat the request after the time of Retry-After")
     }
 

@@ -139,7 +139,7 @@ impl ApiService {
             }
             Err(AccessFailure { problem, entry }) => {
                 if let Some(entry) = entry {
-                    self.state.record_refusal(entry, problem.detail().to_owned()).await;
+                    self.state.record_refusal(*entry, problem.detail().to_owned()).await;
                 }
                 // A client without credentials holds no connection.
                 let mut response = problem.into_response();
