@@ -236,8 +236,8 @@ fn a_second_ctrl_c_leaves_at_once_and_says_so() {
     let interrupted = std::time::Instant::now();
     let ran = finish(child, LIMIT);
     assert!(interrupted.elapsed() < Duration::from_secs(2), "{}", ran.stderr);
-    ran.expect(2)
-        .says(&["processes of job slow may still run", "`rankguard cancel slow`"]);
+    let hint = format!("`rankguard cancel --controller {} slow`", cluster.address);
+    ran.expect(2).says(&["processes of job slow may still run", &hint]);
     rankguard(&cluster.args(&["cancel", "slow"]))
         .expect(0)
         .says(&["all processes of job slow have ended"]);

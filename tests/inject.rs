@@ -136,7 +136,13 @@ fn another_user_is_not_heard() {
     }
     // The program itself may lie where nobody else can reach it.
     let program = node.0.dir.path().join("rankguard");
-    fs::copy(env!("CARGO_BIN_EXE_rankguard"), &program).expect("copied");
+    // Copied by a process of its own: a process that another test starts at this moment would inherit the open file, and a
+    // program that is open for writing cannot be started.
+    let copied = std::process::Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_rankguard"))
+        .arg(&program)
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()), "the program is not copied");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("ours");
     let state = node.state();
     let words = ["inject", "--state-dir", text_of(&state), "kernel-line", XID];

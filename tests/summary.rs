@@ -115,7 +115,7 @@ fn the_efficiency_of_a_job_counts_steps_that_are_repeated() {
         "--checkpoint-dir",
         store,
     ];
-    let rank = ["demo-rank", "--epochs=2", "--step-ms-min=20", "--hidden", "16", &out];
+    let rank = ["demo-rank", "--epochs=8", "--step-ms-min=40", "--hidden", "16", &out];
     let program = [
         &["--checkpoint-every", "30", "--", env!("CARGO_BIN_EXE_rankguard")][..],
         &rank,
@@ -146,10 +146,10 @@ fn the_efficiency_of_a_job_counts_steps_that_are_repeated() {
         part("repeated") > 0 && part("starting") > 0 && part("waiting") > 0,
         "{times}"
     );
-    // A step takes 20 ms and more.
+    // A step takes 40 ms and more.
     let steps = job()["step"].as_i64().expect("a step");
     assert!(
-        part("productive") >= 20 * (steps - 2) * 9 / 10,
+        part("productive") >= 40 * (steps - 2) * 9 / 10,
         "{steps} steps: {times}"
     );
     let ettr = times[0]["ettr"].as_f64().expect("a ratio");

@@ -31,14 +31,13 @@
 //! |---|---|---|
 //! | 6 | `run` | life of a controller: opens the journal, listens, runs, ends |
 //! | 5 | `event_loop` | select, journal, apply |
-//! | 4 | `http_api`, `replay`, `torchft` | start of the HTTP API; replay-only mode; start of the lighthouse |
-//! | 3 | `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `operator`, `rendezvous_service`, `settings` | server reflection; inputs to events; torchft's managers; queries about one node; operator service; torchrun processes; settings |
+//! | 4 | `http_api`, `operator`, `replay`, `torchft` | start of the HTTP API; operator service; replay-only mode; start of the lighthouse |
+//! | 3 | `command_executor`, `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `rendezvous_service`, `settings` | commands of operators; server reflection; inputs to events; torchft's managers; queries about one node; torchrun processes; settings |
 //! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; rounds of torchrun; sessions; submissions |
-//! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports, quorums |
-//! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `quorum_ids`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
+//! | 1 | `access_control`, `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, journal, reports, quorums |
+//! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
 //!
-//! Not included: rights of single operators (each may do everything); several controllers on one state; webhook and
-//! scheduler executors.
+//! Not included: several controllers on one state; webhook and scheduler executors.
 
 mod access_control;
 mod address;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Generation, JobId, JobState, JobView, ProgressPoint, Rank, Timestamp};
+use rankguard_model::{Generation, JobId, JobState, JobView, Rank, Timestamp};
 use serde::Serialize;
 
 /// Milliseconds in an hour.
@@ -51,18 +51,18 @@ pub struct JobTime {
 
 /// What is recorded of one generation.
 #[derive(Debug, Default)]
-struct GenerationRecord<'a> {
+struct GenerationRecord {
     ranks: BTreeSet<Rank>,
-    from: Option<Timestamp>,
-    to: Option<Timestamp>,
-    /// In order of time.
-    points: Vec<&'a ProgressPoint>,
+    /// Beginning and end, milliseconds after the submission.
+    span: Option<(i64, i64)>,
+    /// Time, milliseconds after the submission, and number of its steps, in order of time.
+    points: Vec<(i64, u64)>,
 }
 
-impl GenerationRecord<'_> {
-    fn extend(&mut self, from: Timestamp, to: Timestamp) {
-        self.from = Some(self.from.map_or(from, |known| known.min(from)));
-        self.to = Some(self.to.map_or(to, |known| known.max(to)));
+impl GenerationRecord {
+    fn extend(&mut self, from: i64, to: i64) {
+        let (first, last) = self.span.unwrap_or((from, to));
+        self.span = Some((first.min(from), last.max(to)));
     }
 }
 
@@ -87,26 +87,25 @@ impl JobTime {
             rank_hours_lost: 0.0,
             is_complete: true,
         };
+        // All times are whole milliseconds after the submission, so that differences add up.
         let generations = generations(job, until);
         // Steps without spans of ranks: the oldest spans have left the memory of the controller.
         time.is_complete = generations.values().all(|record| !record.ranks.is_empty());
         let mut newest_step = None;
-        let mut reached = job.submitted_at;
+        let mut reached = 0;
         for record in generations.values() {
-            let (Some(from), Some(to)) = (record.from, record.to) else {
-                continue;
-            };
+            let Some((from, to)) = record.span else { continue };
             // Clocks of nodes differ, and the old processes may end while new ones start: no moment counts twice.
-            let from = from.clamp(reached, until);
-            let to = to.clamp(from, until);
-            time.waiting_ms += from.millis_since(reached);
+            let from = from.clamp(reached, time.wall_ms);
+            let to = to.clamp(from, time.wall_ms);
+            time.waiting_ms += from - reached;
             let productive_ms = time.add_generation(record, from, to, &mut newest_step);
             let ranks = record.ranks.len() as f64;
-            time.rank_hours += ranks * to.millis_since(from) as f64 / HOUR_MS;
-            time.rank_hours_lost += ranks * (to.millis_since(from) - productive_ms) as f64 / HOUR_MS;
+            time.rank_hours += ranks * (to - from) as f64 / HOUR_MS;
+            time.rank_hours_lost += ranks * (to - from - productive_ms) as f64 / HOUR_MS;
             reached = to;
         }
-        time.waiting_ms += until.millis_since(reached);
+        time.waiting_ms += time.wall_ms - reached;
         if newest_step.is_some() && time.wall_ms > 0 {
             time.ettr = Some(time.productive_ms as f64 / time.wall_ms as f64);
         }
@@ -115,32 +114,25 @@ impl JobTime {
 
     /// Adds the time of a generation and returns its productive part, milliseconds. `newest_step` is the newest step of all
     /// generations before.
-    fn add_generation(
-        &mut self,
-        record: &GenerationRecord<'_>,
-        from: Timestamp,
-        to: Timestamp,
-        newest_step: &mut Option<u64>,
-    ) -> i64 {
-        let Some(first) = record.points.first() else {
-            self.unmeasured_ms += to.millis_since(from);
+    fn add_generation(&mut self, record: &GenerationRecord, from: i64, to: i64, newest_step: &mut Option<u64>) -> i64 {
+        let Some((first_at, first_step)) = record.points.first().copied() else {
+            self.unmeasured_ms += to - from;
             return 0;
         };
         let before = *newest_step;
-        let mut at = first.at.clamp(from, to);
-        let mut step = first.step.0;
+        let mut at = first_at.clamp(from, to);
+        let mut step = first_step;
         let mut productive_ms = 0;
-        self.starting_ms += at.millis_since(from);
-        for point in &record.points[1..] {
-            let next = point.at.clamp(at, to);
-            let span_ms = next.millis_since(at);
-            let new_ms = (span_ms as f64 * new_share(step, point.step.0, before)).round() as i64;
+        self.starting_ms += at - from;
+        for &(next_at, next_step) in &record.points[1..] {
+            let next_at = next_at.clamp(at, to);
+            let new_ms = ((next_at - at) as f64 * new_share(step, next_step, before)).round() as i64;
             productive_ms += new_ms;
-            self.repeated_ms += span_ms - new_ms;
-            at = next;
-            step = step.max(point.step.0);
+            self.repeated_ms += next_at - at - new_ms;
+            at = next_at;
+            step = step.max(next_step);
         }
-        self.idle_ms += to.millis_since(at);
+        self.idle_ms += to - at;
         self.productive_ms += productive_ms;
         *newest_step = before.max(Some(step));
         productive_ms
@@ -154,22 +146,24 @@ fn new_share(from: u64, to: u64, before: Option<u64>) -> f64 {
     if steps == 0 { 0.0 } else { new as f64 / steps as f64 }
 }
 
-fn generations(job: &JobView, until: Timestamp) -> BTreeMap<Generation, GenerationRecord<'_>> {
-    let mut all: BTreeMap<Generation, GenerationRecord<'_>> = BTreeMap::new();
+fn generations(job: &JobView, until: Timestamp) -> BTreeMap<Generation, GenerationRecord> {
+    let millis = |at: Timestamp| at.millis_since(job.submitted_at);
+    let mut all: BTreeMap<Generation, GenerationRecord> = BTreeMap::new();
     for span in &job.spans {
         if let Some((generation, rank)) = span.generation.zip(span.rank) {
             let record = all.entry(generation).or_default();
             record.ranks.insert(rank);
-            record.extend(span.from, span.to.unwrap_or(until));
+            record.extend(millis(span.from), millis(span.to.unwrap_or(until)));
         }
     }
     for point in &job.progress {
         let record = all.entry(point.generation).or_default();
-        record.extend(point.at, point.at);
-        record.points.push(point);
+        let at = millis(point.at);
+        record.extend(at, at);
+        record.points.push((at, point.step.0));
     }
     for record in all.values_mut() {
-        record.points.sort_by_key(|point| point.at);
+        record.points.sort_unstable();
     }
     all
 }
@@ -178,7 +172,7 @@ fn generations(job: &JobView, until: Timestamp) -> BTreeMap<Generation, Generati
 mod tests {
     use std::time::Duration;
 
-    use rankguard_model::{JobSpec, NodeId, NodeRange, StateSpan, Step};
+    use rankguard_model::{JobSpec, NodeId, NodeRange, ProgressPoint, StateSpan, Step};
 
     use super::*;
 
@@ -299,6 +293,23 @@ mod tests {
         let time = JobTime::of(&job, at(100));
         assert!(!time.is_complete);
         assert_eq!(time.ettr, Some(0.5), "its points are known");
+    }
+
+    /// Each time is a fraction of a millisecond after a whole one.
+    #[test]
+    fn fractions_of_milliseconds_are_in_the_sum() {
+        let mut job = restarted();
+        let later = |at: &mut Timestamp, part: i64| at.0 += 137_511 * part;
+        for (number, span) in job.spans.iter_mut().enumerate() {
+            later(&mut span.from, number as i64 + 1);
+            span.to.iter_mut().for_each(|to| later(to, 5));
+        }
+        for (number, point) in job.progress.iter_mut().enumerate() {
+            later(&mut point.at, 2 + number as i64);
+        }
+        let time = JobTime::of(&job, at(100));
+        let parts = time.productive_ms + time.repeated_ms + time.starting_ms + time.idle_ms + time.waiting_ms;
+        assert_eq!(parts, time.wall_ms, "{time:?}");
     }
 
     /// Clocks of nodes differ, and old processes end while new ones start.

@@ -16,8 +16,8 @@ const READY: &str = "k8s-node-ready";
 const NOT_READY: &str = "k8s-node-notready";
 /// Signature of a node of Slurm that answers again: `Node %s now responding` of slurmctld's `node_mgr.c`.
 const RESPONDS: &str = "slurm-node-responds";
-/// Signature of a node of Slurm that failed or does not answer.
-const FAILED: &str = "slurm-node-fail";
+/// Signature of a node of Slurm that failed or does not answer; it has the id of its class.
+const FAILED: &str = classes::SLURM_NODE_FAIL;
 /// End of slurmctld's report of a node that missed a ping. That of a node which it gives up goes on with `, setting DOWN`.
 const NO_ANSWER: &str = " not responding";
 /// Lower-case texts of a node that was started again: its pods ended.
