@@ -41,6 +41,10 @@ test-all: test
     tests/console.sh target/release/rankguard
     .ci/python
 
+# The Kubernetes client against a real API server, which is built once: some 3 GB and 10 minutes of a processor.
+kubernetes *FOLDER:
+    tests/kubernetes.sh {{FOLDER}}
+
 # The Python package: checks and tests, in an environment with torch that is made once (TORCH_ENV names another).
 python *ARGS:
     .ci/python {{ARGS}}
