@@ -41,7 +41,8 @@ impl AccessControl {
     /// Records a change before it is carried out.
     pub(crate) async fn begin(&self, entry: NewAuditEntry) -> Result<AuditTicket, String> {
         let (audit, now) = (self.audit.clone(), self.clock.now());
-        blocking(move || audit.begin(entry, now)).await
+        let begun = blocking(move || audit.begin(entry, now)).await;
+        begun.inspect_err(|problem| error!("a change cannot be recorded in the audit log: {problem}"))
     }
 
     /// Records the result of a change. If that fails, the log of the controller has the cause, and the result is unknown.

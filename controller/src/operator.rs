@@ -82,15 +82,21 @@ impl OperatorService {
         Ok(())
     }
 
-    /// Carries out a change of the tokens on a blocking thread, and records it.
+    /// Carries out a change of the tokens on a blocking thread, and records it. `is_due_anyway` is true for a change that does
+    /// not wait for a disk that fails.
     async fn change_token<T: Send + 'static>(
         &self,
         entry: NewAuditEntry,
+        is_due_anyway: bool,
         change: impl FnOnce(&TokenStore, Timestamp) -> Result<T, TokenError> + Send + 'static,
     ) -> Result<T, Status> {
         let access = self.executor.access().clone();
         let changed = tokio::spawn(async move {
-            let ticket = access.begin(entry).await.map_err(Status::unavailable)?;
+            let ticket = match access.begin(entry).await {
+                Ok(ticket) => Some(ticket),
+                Err(_) if is_due_anyway => None,
+                Err(problem) => return Err(Status::unavailable(problem)),
+            };
             let (tokens, now) = (access.tokens.clone(), access.clock.now());
             let changed = spawn_blocking(move || change(&tokens, now)).await;
             let changed = changed.map_err(|_| stopping())?;
@@ -99,7 +105,9 @@ impl OperatorService {
                 Err(problem @ TokenError::File { .. }) => (AuditOutcome::Unknown, problem.to_string()),
                 Err(problem) => (AuditOutcome::Refused, problem.to_string()),
             };
-            access.end(ticket, outcome, message).await;
+            if let Some(ticket) = ticket {
+                access.end(ticket, outcome, message).await;
+            }
             changed.map_err(|problem| token_status(&problem))
         });
         changed.await.unwrap_or_else(|_| Err(stopping()))
@@ -303,7 +311,7 @@ impl v1::operator_server::Operator for OperatorService {
         let entry = origin.entry("token.create", wanted.name.clone(), detail);
         let by = origin.caller.actor;
         let create = move |tokens: &TokenStore, now| tokens.create(&wanted, &by, now);
-        let (token, secret) = self.change_token(entry, create).await?;
+        let (token, secret) = self.change_token(entry, false, create).await?;
         let value = secret.expose().to_owned();
         document(&CreatedToken { token, value })
     }
@@ -321,7 +329,7 @@ impl v1::operator_server::Operator for OperatorService {
         let entry = origin.entry("token.revoke", token.clone(), String::new());
         let by = origin.caller.actor;
         let revoke = move |tokens: &TokenStore, now| tokens.revoke(&token, &by, now);
-        document(&self.change_token(entry, revoke).await?)
+        document(&self.change_token(entry, true, revoke).await?)
     }
 
     async fn read_audit(&self, request: Request<v1::AuditRequest>) -> Result<Response<v1::Document>, Status> {

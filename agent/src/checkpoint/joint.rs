@@ -1,7 +1,8 @@
 //! Joint restores: ranks of one node that need the same bytes and restore at the same time are served by one read.
 //!
 //! A rank waits for the others of its node only where their requests must overlap, because together they need more
-//! bytes than the checkpoint has. Sharded states are read at once by each rank separately.
+//! bytes than the checkpoint has. Sharded states are read at once by each rank separately. Ranks that find their state in
+//! an image of their own are not awaited.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -28,10 +29,22 @@ pub(super) struct RestoreRequest {
 }
 
 /// Restores that wait for each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct JointRestores {
     groups: Mutex<BTreeMap<RestoreGroupKey, RestoreGroup>>,
     changed: Condvar,
+    /// Longest wait of a rank for the others.
+    longest_wait: Duration,
+}
+
+impl Default for JointRestores {
+    fn default() -> Self {
+        Self {
+            groups: Mutex::default(),
+            changed: Condvar::default(),
+            longest_wait: GATHER,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,11 +55,23 @@ struct RestoreGroup {
     served: BTreeSet<u64>,
     /// Result by ticket; `None` if the serving thread failed, and the rank must read for itself.
     got: BTreeMap<u64, Option<RestoreBytes>>,
+    /// Ranks that restored from images of their own.
+    without_read: BTreeSet<Rank>,
 }
 
 impl JointRestores {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<RestoreGroupKey, RestoreGroup>> {
         self.groups.lock().expect("no holder of the gatherings panics")
+    }
+
+    /// Records that a rank reads nothing: the others of its node do not wait for it.
+    pub(super) fn needs_no_read(&self, group: &RestoreGroupKey, rank: Rank) {
+        let mut groups = self.lock();
+        let (job, generation) = group;
+        // Restores of earlier generations are over.
+        groups.retain(|(of, number), known| of != job || number >= generation || !known.is_idle());
+        groups.entry(group.clone()).or_default().without_read.insert(rank);
+        self.changed.notify_all();
     }
 
     /// Serves `wish` together with those of the other `ranks - 1` ranks, in the thread that comes last or waits
@@ -59,7 +84,7 @@ impl JointRestores {
         wish: &RestoreRequest,
         serve: impl Fn(&[RestoreRequest]) -> Result<RestoreBytes, E>,
     ) -> Result<RestoreBytes, E> {
-        let until = Instant::now() + GATHER;
+        let until = Instant::now() + self.longest_wait;
         let mut groups = self.lock();
         let gathering = groups.entry(group.clone()).or_default();
         let ticket = gathering.next;
@@ -74,14 +99,15 @@ impl JointRestores {
             }
             let left = until.saturating_duration_since(Instant::now());
             let waits = gathering.waiting.contains_key(&ticket);
-            if waits && (gathering.waiting.len() >= ranks || left.is_zero()) {
+            let known = gathering.waiting.len() + gathering.without_read.len();
+            if waits && (known >= ranks || left.is_zero()) {
                 let mine = std::mem::take(&mut gathering.waiting);
                 gathering.served.extend(mine.keys());
                 break mine;
             }
             // A rank that is being served waits for the serving thread; the sources of that thread have deadlines of
             // their own.
-            let limit = if waits { left } else { GATHER };
+            let limit = if waits { left } else { self.longest_wait };
             let waited = self.changed.wait_timeout(groups, limit);
             groups = waited.expect("no holder of the gatherings panics").0;
         };
@@ -104,12 +130,17 @@ impl JointRestores {
     }
 }
 
-/// Removes a gathering that is over.
+impl RestoreGroup {
+    /// Returns true if no rank waits for a read.
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.served.is_empty() && self.got.is_empty()
+    }
+}
+
+/// Removes a gathering that is over; ranks without a read are recorded until the next generation.
 fn tidy(groups: &mut BTreeMap<RestoreGroupKey, RestoreGroup>, group: &RestoreGroupKey) {
-    let over = |gathering: &RestoreGroup| {
-        gathering.waiting.is_empty() && gathering.served.is_empty() && gathering.got.is_empty()
-    };
-    if groups.get(group).is_some_and(over) {
+    let is_over = |gathering: &RestoreGroup| gathering.is_idle() && gathering.without_read.is_empty();
+    if groups.get(group).is_some_and(is_over) {
         groups.remove(group);
     }
 }
@@ -192,6 +223,37 @@ mod tests {
         });
         assert_eq!(served.load(Ordering::Relaxed), 3 << 8 | 1, "three wishes in one go");
         assert!(joint.lock().is_empty(), "nothing is left behind");
+    }
+
+    /// One of two ranks finds its state in its own image, before or after the other asks.
+    #[test]
+    fn a_rank_that_reads_nothing_is_not_awaited() {
+        let hour = Duration::from_secs(3_600);
+        let joint = JointRestores {
+            longest_wait: hour,
+            ..JointRestores::default()
+        };
+        let serve = |wishes: &[RestoreRequest]| Ok::<_, ()>(bytes_of(wishes.len()));
+        joint.needs_no_read(&group(), Rank(1));
+        joint.needs_no_read(&group(), Rank(1));
+        assert_eq!(joint.serve(&group(), 2, &wish(), serve), Ok(bytes_of(1)));
+        let next = (JobId::from("train"), Generation(2));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| joint.serve(&next, 2, &wish(), serve));
+            while joint.lock().get(&next).is_none_or(|known| known.waiting.is_empty()) {
+                std::thread::yield_now();
+            }
+            joint.needs_no_read(&next, Rank(0));
+            assert_eq!(waits.join().expect("no panic"), Ok(bytes_of(1)));
+        });
+        assert_eq!(joint.lock().len(), 1, "the earlier generation is forgotten");
+    }
+
+    fn bytes_of(wishes: usize) -> RestoreBytes {
+        RestoreBytes {
+            disk: 100 * wishes as u64,
+            ..RestoreBytes::default()
+        }
     }
 
     #[test]

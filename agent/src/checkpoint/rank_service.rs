@@ -259,8 +259,10 @@ impl RankService {
         // For tensors that differ from rank to rank, only the reader's own image is correct.
         let only = wanted.iter().any(differs).then_some(reader);
         let mut restored = RestoredPart { bytes, ..described };
+        let group = (self.rank.job.clone(), self.rank.generation);
         let from = match in_place(&place.arena, checkpoint, wanted, only) {
             Some((slot, places)) => {
+                self.all.joint.needs_no_read(&group, self.rank.rank);
                 (restored.slot, restored.places, restored.stays) = (slot, places, true);
                 RestoreBytes {
                     arena: bytes,
@@ -287,7 +289,6 @@ impl RankService {
                 let ranks = self.launch.ranks.len();
                 let fetch = |wishes: &[RestoreRequest]| self.fetch_until(place, checkpoint, wishes, until);
                 if overlap(checkpoint, wanted, ranks) {
-                    let group = (self.rank.job.clone(), self.rank.generation);
                     self.all.joint.serve(&group, ranks, &wish, fetch)?
                 } else {
                     fetch(&[wish])?

@@ -142,13 +142,22 @@ async fn create(args: TokenCreateArgs, client: &ControllerClient) -> Result<Comm
     Ok(CommandExit::Fine)
 }
 
+/// Revokes all tokens that can be revoked; the command fails with the last problem.
 async fn revoke(tokens: &[String], client: &ControllerClient) -> Result<CommandExit, CliError> {
+    let mut failure: Option<CliError> = None;
     for token in tokens {
-        let revoked = client.revoke_token(token).await?;
-        let details = &revoked.details;
-        out::note(&format!("revoked token {} ({})", details.id, details.name));
+        match client.revoke_token(token).await {
+            Ok(revoked) => {
+                let details = &revoked.details;
+                out::note(&format!("revoked token {} ({})", details.id, details.name));
+            }
+            Err(problem) => {
+                out::note(&format!("token {token} was not revoked by this command"));
+                failure = Some(problem.into());
+            }
+        }
     }
-    Ok(CommandExit::Fine)
+    failure.map_or(Ok(CommandExit::Fine), Err)
 }
 
 fn state(state: TokenState) -> &'static str {

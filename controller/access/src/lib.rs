@@ -9,7 +9,7 @@
 //! - A hash is compared with every stored hash in constant time.
 //! - A revoked token is refused from the moment of its revocation, also if the file cannot be written.
 //! - A damaged token file is an error with its line, so that a controller never starts with fewer revocations than were made.
-//! - A change is recorded before it is carried out; without a record there is no change.
+//! - A change is recorded before it is carried out; without a record there is no change, except the revocation of a token.
 //! - Files, tables and waits are bounded (RG-9).
 //!
 //! Not included: certificates (`rankguard-identity`), and the rules of the routes (`rankguard-api`).

@@ -169,7 +169,7 @@ pub enum TokenError {
     #[error("there are {most} active tokens, and no more are stored; revoke some")]
     Full { most: usize },
     /// No token has this id or name.
-    #[error("there is no token {token:?}")]
+    #[error("there is no token with the id {token:?}, and no active one with this name")]
     Absent { token: String },
     /// The token was revoked before.
     #[error("token {id} was revoked before")]

@@ -144,20 +144,38 @@ pub(crate) async fn respond(
         );
         return Err(problem.hint("send a random text of 1 to 64 characters, and the same one with a repetition"));
     }
-    if headers.contains_key(IF_MATCH) {
-        check_match(service, change, name, headers).await?;
-    }
-    execute(service, caller, parsed, key, &parts.uri, &body).await
+    let content = [parts.uri.path().as_bytes(), b"\n", &body].concat();
+    let fingerprint = format!("{:032x}", XxHash3_128::oneshot(&content));
+    let match_condition = headers.contains_key(IF_MATCH).then(|| MatchCondition {
+        route: change,
+        name,
+        headers: headers.clone(),
+    });
+    execute(
+        service,
+        caller,
+        parsed,
+        key.map(|key| (key, fingerprint)),
+        match_condition,
+    )
+    .await
 }
 
-/// Carries out a change once for each key.
+/// Condition of a change: the resource has a tag of `If-Match`.
+struct MatchCondition {
+    route: &'static ChangeRoute,
+    name: String,
+    headers: HeaderMap,
+}
+
+/// Carries out a change once for each key, which comes with the fingerprint of the request. A repetition is answered before
+/// its condition is checked: the change itself has given the resource another tag.
 async fn execute(
     service: &Arc<ServiceState>,
     caller: CallerIdentity,
     change: Change,
-    key: Option<String>,
-    uri: &hyper::Uri,
-    body: &[u8],
+    key: Option<(String, String)>,
+    condition: Option<MatchCondition>,
 ) -> Result<Response<Body>, Problem> {
     let (action, target) = (change.action(), change.target());
     let receipt = |audit, is_repeated| {
@@ -169,12 +187,10 @@ async fn execute(
         };
         Ok(answer::receipt(Bytes::from(json(&receipt)?)))
     };
-    let content = [uri.path().as_bytes(), b"\n", body].concat();
-    let fingerprint = format!("{:032x}", XxHash3_128::oneshot(&content));
-    if let Some(key) = &key {
+    if let Some((key, fingerprint)) = &key {
         match service
             .keys
-            .begin(&caller.actor, key, &fingerprint, service.health.now())
+            .begin(&caller.actor, key, fingerprint, service.health.now())
         {
             KeyState::New => {}
             KeyState::Done(audit) => return receipt(audit, true),
@@ -186,24 +202,32 @@ async fn execute(
     let request = ChangeRequest {
         caller,
         change,
-        key: key.as_ref().map(|key| format!("{key} {fingerprint}")),
+        key: key.as_ref().map(|(key, fingerprint)| format!("{key} {fingerprint}")),
     };
     let state = Arc::clone(service);
     // A task of its own: a client that disconnects does not leave a change without its result.
     let executed = tokio::spawn(async move {
+        if let Some(MatchCondition { route, name, headers }) = condition
+            && let Err(problem) = check_match(&state, route, name, &headers).await
+        {
+            if let Some((key, _)) = &key {
+                state.keys.settle(&actor, key, None);
+            }
+            return Err(problem);
+        }
         let result = state.access.changes.execute(request).await;
-        if let Some(key) = &key {
+        if let Some((key, _)) = &key {
             match &result {
                 Ok(audit) => state.keys.settle(&actor, key, Some(*audit)),
                 Err(ChangeRefusal::Late(_)) => {}
                 Err(_) => state.keys.settle(&actor, key, None),
             }
         }
-        result
+        result.map_err(problem_of)
     });
     match executed.await {
         Ok(Ok(audit)) => receipt(audit, false),
-        Ok(Err(refusal)) => Err(problem_of(refusal)),
+        Ok(Err(problem)) => Err(problem),
         Err(_) => Err(Problem::busy("the controller ended before the result was known")),
     }
 }

@@ -208,6 +208,15 @@ async fn a_key_makes_a_repetition_harmless() {
     );
     assert_eq!(first.json()["audit"], second.json()["audit"]);
     assert_eq!(cluster.changes.count(), 1);
+    // The change has given the case another tag, which is no reason to refuse its repetition.
+    let with_tag = [key[0], ("if-match", "\"of-before\"")];
+    let repeated = post(&service, &token, &path, &with_tag, body).await;
+    assert_eq!(repeated.json()["audit"], first.json()["audit"], "{:?}", repeated.body);
+    let changed = [("idempotency-key", "c"), ("if-match", "\"of-before\"")];
+    for _ in 0..2 {
+        let refused = post(&service, &token, &path, &changed, body).await;
+        assert_eq!(refused.status.as_u16(), 412, "a refused change leaves its key unused");
+    }
     let reused = post(&service, &token, &path, &key, &body.replace("looked", "x")).await;
     assert_eq!(reused.status.as_u16(), 422);
     assert_eq!(post(&service, &other, &path, &key, body).await.status.as_u16(), 200);
