@@ -141,7 +141,7 @@ impl Tokens {
             scoped: create(&[&["s", "--role", "operator"][..], &scoped].concat()),
             elsewhere: create(&[&["e", "--role", "operator"][..], &elsewhere].concat()),
             refused: vec![
-                ("malformed", format!("{}0", &viewer[..75])),
+                ("malformed", mistyped(&viewer)),
                 ("empty", String::new()),
                 ("unicode", "rgt_\u{fc}".to_owned()),
                 ("expired", expired),
@@ -467,4 +467,10 @@ fn changes_by_http_have_the_effect_of_the_commands() {
         submitted.contains("\"actor\": \"local\"") && submitted.contains("grpc"),
         "{submitted}"
     );
+}
+
+/// Returns a token with another last digit.
+fn mistyped(token: &str) -> String {
+    let (before, last) = token.split_at(token.len() - 1);
+    format!("{before}{}", if last == "0" { "1" } else { "0" })
 }
