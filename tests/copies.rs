@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, lose_shards, newest, path};
+use crate::support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, impatient, lose_shards, newest, path};
 use crate::support::{logs, rankguard, until};
 
 /// The state is eight times what a rank has for it. Its rank is killed again and again, in the midst of saves as often as not,
@@ -228,10 +228,11 @@ fn steps_that_the_rules_name_are_committed_although_the_controller_was_away() {
     rankguard(&["checkpoint", "verify", "--dir", path(&mirror)]).expect(0);
 }
 
-/// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew.
+/// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew. A commit whose
+/// mirror was not complete is in neither of them, and is passed over after the wait for a store that may come back.
 #[test]
 fn a_checkpoint_that_the_disk_has_lost_comes_back_from_the_object_store() {
-    let mut cluster = Cluster::start(2);
+    let mut cluster = Cluster::start_configured(2, 1, &impatient(2_000));
     let mirror = cluster.folder("mirror");
     let url = format!("file://{}", mirror.display());
     let store = cluster.train("1:2", "40", &["--checkpoint-mirror", &url]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path};
+use crate::support::nodes::{Cluster, LIMIT, folder_of, impatient, newest, path};
 use crate::support::{command, finish, rankguard, until};
 
 const SLOTS: u32 = 3;
@@ -179,15 +179,6 @@ fn pulls_side_by_side_end_well_and_leave_nothing_behind() {
             .collect();
         assert!(left.is_empty(), "{left:?}");
     }
-}
-
-/// Ranks wait for each other's restores for a second; the job for its store as long as is told.
-fn impatient(store_wait_ms: u32) -> String {
-    let settings = SETTINGS.replace(
-        "settle_ms = 300",
-        &format!("settle_ms = 300\nstore_wait_ms = {store_wait_ms}"),
-    );
-    format!("{settings}restore_retry_ms = 1_000\n")
 }
 
 /// A store that is away, as one that is not mounted: the job waits, whatever number of restarts that takes, and goes on from the very

@@ -29,6 +29,16 @@ settle_ms = 300
 arenas_kept_ms = 0
 ";
 
+/// Returns the settings with short waits for a store: a rank tries a restore for a second, its job for `store_wait_ms`.
+#[allow(dead_code, reason = "not every test program loses a store")]
+pub(crate) fn impatient(store_wait_ms: u32) -> String {
+    let settings = SETTINGS.replace(
+        "settle_ms = 300",
+        &format!("settle_ms = 300\nstore_wait_ms = {store_wait_ms}"),
+    );
+    format!("{settings}restore_retry_ms = 1_000\n")
+}
+
 /// A controller and an agent of one slot on each of some nodes, each a failure domain of its own.
 pub(crate) struct Cluster {
     pub(crate) dir: tempfile::TempDir,
