@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_kubernetes::{ComparedNode, NodeRecord, NodeUse, SyncAction, SyncPlan, WantedCondition};
 use rankguard_scheduler_nodes::NameMap;
 
+use super::super::scheduler_sides::{HeldBackNodes, shown};
 use super::case_classes::BlamedNode;
 use crate::display_text::count;
-
-/// Names in one log line.
-const NAMES_SHOWN: usize = 10;
 
 /// Nodes of both sides.
 #[derive(Debug, Default)]
@@ -84,25 +82,14 @@ impl PairedNodes {
     }
 }
 
-/// Returns the first names of a set as one text.
-pub(super) fn shown<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
-    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-    let mut text = names.iter().take(NAMES_SHOWN).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > NAMES_SHOWN {
-        text.push_str(", ...");
+/// Returns the nodes beyond the limit.
+pub(super) fn held_back(plan: &SyncPlan) -> HeldBackNodes<'_> {
+    HeldBackNodes {
+        change: "cordoned in Kubernetes",
+        option: "--max-unavailable",
+        limit: plan.limit,
+        nodes: &plan.held_back,
     }
-    text
-}
-
-/// Returns the sentence about nodes beyond the limit.
-pub(super) fn limit_text(plan: &SyncPlan) -> String {
-    format!(
-        "LIMIT REACHED: {} cordoned in Rankguard, but not in Kubernetes, because at most {} may be (--max-unavailable): \
-         {}; a person must decide",
-        count(plan.held_back.len(), "node"),
-        plan.limit,
-        shown(&plan.held_back)
-    )
 }
 
 /// Returns the sentence about nodes that another manager returned to use again and again.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_kubernetes::SyncPlan;
 use tracing::{error, info};
 
-use super::super::scheduler_sides::report_silence;
-use super::pairs::{limit_text, overruled_text, shown};
+use super::super::scheduler_sides::{ReportedExceptions, report_silence};
+use super::pairs::{held_back, overruled_text};
 
 /// Facts as they were last reported.
 #[derive(Debug, Default)]
@@ -15,8 +15,7 @@ pub(super) struct ReportedFacts {
     controller_problem: Option<String>,
     lease_problem: Option<String>,
     lease_holder: Option<String>,
-    unpaired: BTreeSet<String>,
-    held_back: Vec<String>,
+    exceptions: ReportedExceptions,
     overruled: Vec<String>,
     /// Actions of a shadow run.
     would_have: BTreeSet<String>,
@@ -55,20 +54,7 @@ impl ReportedFacts {
 
     /// Reports nodes of one side only, nodes beyond the limit and overruled nodes.
     pub(super) fn plan(&mut self, unpaired: BTreeSet<String>, plan: &SyncPlan) {
-        let new: BTreeSet<String> = unpaired.difference(&self.unpaired).cloned().collect();
-        if !new.is_empty() {
-            info!(
-                count = new.len(),
-                "nodes of one side only are left alone: {}",
-                shown(&new)
-            );
-        }
-        // A node that returns and leaves again is reported again.
-        self.unpaired = unpaired;
-        if !plan.held_back.is_empty() && plan.held_back != self.held_back {
-            error!("{}", limit_text(plan));
-        }
-        self.held_back.clone_from(&plan.held_back);
+        self.exceptions.report(unpaired, &held_back(plan));
         if !plan.overruled.is_empty() && plan.overruled != self.overruled {
             error!("{}", overruled_text(&plan.overruled));
         }

@@ -12,22 +12,20 @@ use rankguard_kubernetes::{
 };
 use rankguard_model::StatusView;
 use rankguard_scheduler_nodes::{NameMap, NodeLimit};
-use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use super::case_classes::CaseClasses;
 use super::evictions::{EvictionQueue, pod_text};
-use super::pairs::{PairedNodes, action_text, limit_text, overruled_text, shown};
+use super::pairs::{PairedNodes, action_text, held_back, overruled_text};
 use super::reported::ReportedFacts;
 use super::{KubernetesServerArgs, api_failure};
 use crate::args::{CommonArgs, ControllerAddress};
 use crate::client::{ClientError, ControllerClient};
-use crate::commands::scheduler_sides::current_status;
+use crate::commands::scheduler_sides::{compare_until_signal, current_status, shown};
 use crate::config::FlagValue;
 use crate::error::CliError;
 use crate::exit::CommandExit;
-use crate::runtime::{block_on, reload_identity};
-use crate::signals::{HangupSignal, StopSignals};
+use crate::runtime::block_on;
 use crate::{logging, out};
 
 /// Name of the lease by which one of several programs acts.
@@ -125,16 +123,9 @@ struct NodeSync {
 impl NodeSync {
     /// Compares the sides until a signal.
     async fn serve(&mut self, pause: Duration) -> Result<CommandExit, CliError> {
-        let failed = |problem: std::io::Error| {
-            CliError::failure("cannot catch signals", "check the limits of this process").because(problem)
-        };
-        let mut stop = StopSignals::catch().map_err(failed)?;
-        let mut hangup = HangupSignal::catch().map_err(failed)?;
         let network = self.client.network().clone();
         let watch = self.watch.clone();
         let follower = tokio::spawn(async move { watch.run().await });
-        let mut ticks = interval(pause);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         info!(
             controller = self.client.address(),
             kubernetes = self.api.address(),
@@ -142,18 +133,10 @@ impl NodeSync {
             max_unavailable = %self.limit,
             "node states of Kubernetes and Rankguard are compared"
         );
-        loop {
-            tokio::select! {
-                signal = stop.wait() => {
-                    follower.abort();
-                    self.end(signal).await;
-                    return Ok(CommandExit::Fine);
-                }
-                () = hangup.wait() => reload_identity(network.clone()).await,
-                // A comparison that a signal cuts off is completed by the next one.
-                () = async { ticks.tick().await; self.compare().await } => {}
-            }
-        }
+        let signal = compare_until_signal(&network, pause, async || self.compare().await).await?;
+        follower.abort();
+        self.end(signal).await;
+        Ok(CommandExit::Fine)
     }
 
     async fn end(&mut self, signal: &'static str) {
@@ -179,7 +162,7 @@ impl NodeSync {
             out::note(&format!("nodes of one side only: {}", shown(&paired.unpaired)));
         }
         if !plan.held_back.is_empty() {
-            out::note(&limit_text(&plan));
+            out::note(&held_back(&plan).to_string());
         }
         if !plan.overruled.is_empty() {
             out::note(&overruled_text(&plan.overruled));

@@ -12,24 +12,22 @@ use rankguard_slurm::{
     NameMap, NodeAvailability, NodeLimit, NodeListing, NodePair, Scontrol, ScontrolError, SyncAction, SyncPlan,
     reconcile,
 };
-use tokio::time::{MissedTickBehavior, interval};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{ScontrolArgs, controller_node, scontrol_failure};
 use crate::args::{CommonArgs, ControllerAddress};
 use crate::client::{ClientError, ControllerClient};
-use crate::commands::scheduler_sides::{current_status, report_silence};
+use crate::commands::scheduler_sides::{
+    HeldBackNodes, ReportedExceptions, compare_until_signal, current_status, report_silence, shown,
+};
 use crate::config::FlagValue;
 use crate::error::CliError;
 use crate::exit::CommandExit;
-use crate::runtime::{block_on, reload_identity};
-use crate::signals::{HangupSignal, StopSignals};
+use crate::runtime::block_on;
 use crate::{logging, out};
 
 /// Maximum wait for one call of `scontrol`.
 const SCONTROL_LIMIT: Duration = Duration::from_secs(10);
-/// Names in one log line.
-const NAMES_SHOWN: usize = 10;
 
 /// Options of `slurm sync`.
 #[derive(Debug, Clone, Args)]
@@ -80,39 +78,23 @@ struct NodeSync {
 struct ReportedFacts {
     slurm_problem: Option<String>,
     controller_problem: Option<String>,
-    unpaired: BTreeSet<String>,
     unreadable: BTreeSet<String>,
-    held_back: Vec<String>,
+    exceptions: ReportedExceptions,
 }
 
 impl NodeSync {
     /// Compares the sides until a signal.
     async fn serve(&mut self, pause: Duration) -> Result<CommandExit, CliError> {
-        let failed = |problem: std::io::Error| {
-            CliError::failure("cannot catch signals", "check the limits of this process").because(problem)
-        };
-        let mut stop = StopSignals::catch().map_err(failed)?;
-        let mut hangup = HangupSignal::catch().map_err(failed)?;
         let network = self.client.network().clone();
-        let mut ticks = interval(pause);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         info!(
             controller = self.client.address(),
             interval_s = pause.as_secs(),
             max_drained = %self.limit,
             "node states of Slurm and Rankguard are compared"
         );
-        loop {
-            tokio::select! {
-                signal = stop.wait() => {
-                    info!(signal, "the comparison ends; drains and cordons remain as they are");
-                    return Ok(CommandExit::Fine);
-                }
-                () = hangup.wait() => reload_identity(network.clone()).await,
-                // A comparison that a signal cuts off is completed by the next one.
-                () = async { ticks.tick().await; self.compare().await } => {}
-            }
-        }
+        let signal = compare_until_signal(&network, pause, async || self.compare().await).await?;
+        info!(signal, "the comparison ends; drains and cordons remain as they are");
+        Ok(CommandExit::Fine)
     }
 
     /// Prints the actions of one comparison.
@@ -132,7 +114,7 @@ impl NodeSync {
             out::note(&format!("nodes of one side only: {}", shown(&unpaired)));
         }
         if !plan.held_back.is_empty() {
-            out::note(&limit_text(&plan));
+            out::note(&held_back(&plan).to_string());
         }
         for action in &plan.actions {
             out::line(&action_text(action));
@@ -182,19 +164,7 @@ impl NodeSync {
             warn!("a node of Slurm is left alone: {problem}");
         }
         self.reported.unreadable = problems;
-        let new: BTreeSet<String> = unpaired.difference(&self.reported.unpaired).cloned().collect();
-        if !new.is_empty() {
-            info!(
-                count = new.len(),
-                "nodes of one side only are left alone: {}",
-                shown(&new)
-            );
-            self.reported.unpaired.extend(new);
-        }
-        if !plan.held_back.is_empty() && plan.held_back != self.reported.held_back {
-            error!("{}", limit_text(plan));
-        }
-        self.reported.held_back.clone_from(&plan.held_back);
+        self.reported.exceptions.report(unpaired, &held_back(plan));
     }
 
     /// Carries out one action. Returns false if the node has changed since it was read.
@@ -269,23 +239,13 @@ fn pairs(names: &NameMap, listing: &NodeListing, status: &StatusView) -> (Vec<No
     (pairs, slurm.chain(rankguard).collect())
 }
 
-fn shown(names: &BTreeSet<String>) -> String {
-    let mut text: Vec<&str> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
-    if names.len() > NAMES_SHOWN {
-        text.push("...");
+fn held_back(plan: &SyncPlan) -> HeldBackNodes<'_> {
+    HeldBackNodes {
+        change: "drained in Slurm",
+        option: "--max-drained",
+        limit: plan.limit,
+        nodes: &plan.held_back,
     }
-    text.join(", ")
-}
-
-fn limit_text(plan: &SyncPlan) -> String {
-    let names: BTreeSet<String> = plan.held_back.iter().cloned().collect();
-    format!(
-        "LIMIT REACHED: {} cordoned in Rankguard, but not drained in Slurm, because at most {} may be (--max-drained): {}; \
-         a person must decide",
-        crate::display_text::count(names.len(), "node"),
-        plan.limit,
-        shown(&names)
-    )
 }
 
 fn action_text(action: &SyncAction) -> String {
