@@ -1,15 +1,14 @@
 //! Adoption: sealed shards of the last generation are committed even if they were not reported.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, Look, job, node};
 use rankguard_core::{AdoptionStage, Event, JobPhase, Policy};
 use rankguard_model::{
     AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, Generation, ImageLocation, ProcessExit, Rank,
     ShardSeal, Step,
 };
+
+use crate::cluster::{Cluster, Look, job, node};
 
 const ONE: Generation = Generation(1);
 

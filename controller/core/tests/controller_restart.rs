@@ -1,15 +1,14 @@
 //! Restart of the controller: nodes that have not joined it yet, and ranks that ended while it was away.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{
     CheckpointTiers, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, NodeState, ProcessExit,
     Rank, RankRef, RunningRank, Sequence, StateSpan, Timestamp,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 /// A controller that was away for 20 s has started.
 fn restarted() -> (Cluster, Timestamp) {

@@ -1,14 +1,13 @@
 //! Reasons of a cordon of a node with several faults.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{
     ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeView, Role,
 };
+
+use crate::cluster::{Cluster, node};
 
 const CONTAINED: &str = "gpu-ecc-contained";
 const UNCORRECTABLE: &str = "gpu-ecc-uncorrectable";

@@ -1,16 +1,15 @@
 //! Failed generations: ranks end and the case settles without waiting for the verdict (RG-14); the verdict decides where
 //! the job goes on, and whether it does.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
     AgentOrder, CaseState, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, NodeId,
     NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn policy(rules: u32) -> Policy {
     Policy {

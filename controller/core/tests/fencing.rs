@@ -1,62 +1,38 @@
 //! Nodes that return are fenced before they take work (RG-3), and verdicts cordon within a budget over live nodes
 //! (RG-6).
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{DecisionState, Event, Policy, step};
 use rankguard_model::{
-    AgentOrder, CaseState, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody,
-    EvidenceSource, FieldValues, Generation, JobId, NodeId, NodeInfo, NodeState, Rank, RankRef, Role, RunningRank,
-    UnconfirmedNode,
+    AgentOrder, CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobId, NodeId,
+    NodeInfo, NodeState, Role, UnconfirmedNode,
 };
+
+use crate::cluster::{Cluster, agent_info, job, node, running_rank};
 
 /// Returns the join of an agent that was cut off or frozen and still runs these ranks.
 fn info(name: &NodeId, incarnation: &str, running: &[(&str, u64, u32)]) -> NodeInfo {
-    let running = running.iter().map(|(job, generation, rank)| RunningRank {
-        rank: RankRef {
-            job: JobId::from(*job),
-            generation: Generation(*generation),
-            rank: Rank(*rank),
-        },
-        pid: 7,
-        step: None,
-    });
+    let running = running.iter();
     NodeInfo {
-        node: name.clone(),
-        incarnation: incarnation.to_owned(),
-        boot_id: String::new(),
-        host: "h".to_owned(),
-        peer_address: "h:1".to_owned(),
-        image_address: "h:1".to_owned(),
-        slots: 2,
-        failure_domain: String::new(),
-        running: running.collect(),
-        clock: ClockOffset::default(),
+        running: running
+            .map(|(job, generation, rank)| running_rank(job, *generation, *rank))
+            .collect(),
         lease_ms: 30_000,
-        is_kernel_log_first: false,
-        history: rankguard_model::NodeHistory::default(),
+        ..agent_info(name, incarnation)
     }
 }
 
 impl Cluster {
+    /// Loses a GPU of a node, and waits for the verdict.
+    fn gpu_loss_is_concluded(&mut self, name: &NodeId) {
+        self.gpu_is_lost(name);
+        self.wait(Duration::from_secs(10));
+    }
+
     fn rejoins(&mut self, number: u32, running: &[(&str, u64, u32)]) {
         let info = info(&node(number), "1", running);
         self.tell(Event::NodeJoined { info });
-    }
-
-    fn falls_silent(&mut self, number: u32) {
-        let last_heard = self.now;
-        self.tell(Event::NodeFellSilent {
-            node: node(number),
-            last_heard,
-        });
-    }
-
-    fn node_state(&self, number: u32) -> NodeState {
-        self.state.fleet().get(&node(number)).expect("it joined").state()
     }
 
     /// Returns the fences among the orders to a node.
@@ -88,32 +64,6 @@ impl Cluster {
 
     fn unconfirmed(&self) -> Vec<UnconfirmedNode> {
         self.state.status(self.now).jobs[0].unconfirmed.clone()
-    }
-
-    /// A GPU of a node falls off its bus.
-    fn gpu_is_lost(&mut self, name: &NodeId) {
-        let mark = Classification {
-            class: ClassId::from("gpu-fallen-off-bus"),
-            role: Role::Root,
-            confidence: 0.95,
-            signature: "nvrm.xid-79".into(),
-            fields: FieldValues::new(),
-        };
-        let device = Device {
-            kind: DeviceKind::Gpu,
-            address: "0000:9b:00".to_owned(),
-        };
-        let entity = Entity::Device {
-            node: name.clone(),
-            device,
-        };
-        let body = EvidenceBody::Line {
-            text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
-            context: Vec::new(),
-            repeats: 1,
-        };
-        self.report(name.clone(), EvidenceSource::KernelLog, entity, body, vec![mark]);
-        self.wait(Duration::from_secs(10));
     }
 }
 
@@ -366,7 +316,7 @@ fn rg_6_departed_names_widen_no_budget() {
     depart(&mut cluster, &departed);
     cluster.falls_silent(3);
     for number in 0..3 {
-        cluster.gpu_is_lost(&node(number));
+        cluster.gpu_loss_is_concluded(&node(number));
     }
     assert_eq!(cluster.state.fleet().cordoned(), 1);
     let refused = cluster.cases().into_iter().filter(|case| {
@@ -380,7 +330,7 @@ fn rg_6_departed_names_widen_no_budget() {
 fn a_faulty_node_in_use_is_shown_with_its_case_until_an_operator_decides() {
     let mut cluster = Cluster::new(Policy::default());
     for number in 0..3 {
-        cluster.gpu_is_lost(&node(number));
+        cluster.gpu_loss_is_concluded(&node(number));
     }
     let view = |cluster: &Cluster, number: u32| {
         let status = cluster.state.status(cluster.now);
@@ -399,7 +349,7 @@ fn a_faulty_node_in_use_is_shown_with_its_case_until_an_operator_decides() {
     // A second fault of the node refers to the case that awaits the decision.
     cluster.wait(Duration::from_secs(700));
     let cases = cluster.cases().len();
-    cluster.gpu_is_lost(&node(1));
+    cluster.gpu_loss_is_concluded(&node(1));
     assert_eq!(cluster.cases().len(), cases + 1);
     assert_eq!(view(&cluster, 1).0.faulty_in_use, Some(case));
     assert_eq!(view(&cluster, 1).1, [case, other]);
@@ -440,14 +390,14 @@ fn rg_6_an_operators_cordon_counts() {
         node: node(0),
         reason: "new fan".to_owned(),
     });
-    cluster.gpu_is_lost(&node(1));
+    cluster.gpu_loss_is_concluded(&node(1));
     assert_eq!(cluster.state.fleet().cordoned_by_verdict(), 0);
 }
 
 #[test]
 fn an_operators_reason_joins_that_of_a_verdict_and_widens_no_budget() {
     let mut cluster = Cluster::new(Policy::default());
-    cluster.gpu_is_lost(&node(0));
+    cluster.gpu_loss_is_concluded(&node(0));
     let before = cluster.state.fleet().clone();
     let standing = before
         .get(&node(0))
@@ -489,7 +439,7 @@ fn rg_6_churning_names_are_cordoned_within_the_share_of_live_nodes() {
     assert_eq!(steady.len() + 4, cluster.state.fleet().live());
     for round in 0..20 {
         let names = join(&mut cluster, [format!("churn-{round}")]);
-        cluster.gpu_is_lost(&names[0]);
+        cluster.gpu_loss_is_concluded(&names[0]);
         depart(&mut cluster, &names);
         cluster.wait(Duration::from_secs(3_600));
         let cordoned = cluster.state.fleet().cordoned();
@@ -505,12 +455,12 @@ fn rg_6_churning_names_are_cordoned_within_the_share_of_live_nodes() {
 #[test]
 fn rg_6_nodes_that_are_given_back_do_not_reset_the_rate() {
     let mut cluster = Cluster::new(Policy::default());
-    cluster.gpu_is_lost(&node(0));
+    cluster.gpu_loss_is_concluded(&node(0));
     cluster.tell(Event::NodeUncordoned { node: node(0) });
-    cluster.gpu_is_lost(&node(1));
+    cluster.gpu_loss_is_concluded(&node(1));
     assert_eq!(cluster.state.fleet().cordoned(), 0, "the second within ten minutes");
     cluster.wait(Duration::from_secs(600));
-    cluster.gpu_is_lost(&node(2));
+    cluster.gpu_loss_is_concluded(&node(2));
     assert_eq!(cluster.state.fleet().cordoned(), 1);
 }
 

@@ -1,13 +1,12 @@
 //! Generations that this journal lacks: it was restored from a copy, or is another journal (RG-3).
 
-mod cluster;
-
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{
     CheckpointTiers, Entity, EvidenceBody, EvidenceSource, Generation, JobFence, JournalMark, NodeHistory, NodeInfo,
     OrderId, Rank, RankRef, RunningRank, Sequence, SpoolEpoch,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 /// Creates a controller with a journal begun in life 7 and the job in generation 1.
 fn running() -> Cluster {

@@ -1,13 +1,12 @@
 //! Preflight gate before a generation.
 
-mod cluster;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, PreflightMode};
 use rankguard_model::{AgentOrder, CaseState, ClassId, Entity, FailedCheck, NodeId, NodeInfo};
+
+use crate::cluster::{Cluster, job, node};
 
 fn cluster(preflight: PreflightMode) -> Cluster {
     Cluster::new(Policy {

@@ -1,16 +1,15 @@
 //! Hanging jobs: the suspect is named within a minute, the job is left alone while it may still continue, and restarted
 //! if it does not.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Policy, RULES, TimerKey};
 use rankguard_model::{
     Case, CaseState, ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
     Generation, ProcessExit, Rank, Role,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 /// An agent reports a rank as silent for 31 s, with this stack frame.
 fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {

@@ -1,15 +1,14 @@
 //! RG-9: the state stays within its limits for arbitrary evidence and any duration.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{DecisionState, Event, Policy, StampedEvent, invariants, step};
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
     JobId, JobSpec, NodeId, NodeRange, Rank, Role, Sequence, Step, Timestamp,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 /// Hostile agent that reports invented names, ranks and failures.
 struct Liar {

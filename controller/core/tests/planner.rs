@@ -1,17 +1,16 @@
 //! Recovery by cost: choices of live jobs, their records, waits for nodes, and the delay of growth.
 
-mod cluster;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use proptest::prelude::*;
-use rankguard_core::{Event, Job, JobPhase, Plan, PlanKind, Policy, StampedEvent, step};
+use rankguard_core::{Event, JobPhase, Plan, PlanKind, Policy, StampedEvent, step};
 use rankguard_model::{
-    Case, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
-    Generation, JobId, JobSpec, JobState, NodeHistory, NodeId, NodeInfo, NodeRange, OptionOutcome, RecoveryKind, Role,
+    Case, ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation,
+    JobId, JobSpec, JobState, NodeId, NodeRange, OptionOutcome, RecoveryKind, Role,
 };
+
+use crate::cluster::{Cluster, agent_info, node};
 
 /// Rules before costs.
 const OLDER: u32 = 7;
@@ -24,73 +23,6 @@ fn older() -> Policy {
 }
 
 impl Cluster {
-    fn job(&self) -> &Job {
-        &self.state.jobs()[&job()]
-    }
-
-    fn falls_silent(&mut self, number: u32) {
-        let last_heard = self.now;
-        self.tell(Event::NodeFellSilent {
-            node: node(number),
-            last_heard,
-        });
-    }
-
-    fn joins(&mut self, number: u32, incarnation: &str) {
-        let info = self.info(number, incarnation);
-        self.tell(Event::NodeJoined { info });
-    }
-
-    fn info(&self, number: u32, incarnation: &str) -> NodeInfo {
-        NodeInfo {
-            node: node(number),
-            incarnation: incarnation.to_owned(),
-            boot_id: String::new(),
-            host: "h".to_owned(),
-            peer_address: "h:1".to_owned(),
-            image_address: "h:1".to_owned(),
-            slots: 2,
-            failure_domain: String::new(),
-            running: Vec::new(),
-            clock: ClockOffset::default(),
-            lease_ms: 0,
-            is_kernel_log_first: false,
-            history: NodeHistory::default(),
-        }
-    }
-
-    /// Carries out orders until the ranks of the next generation have started.
-    fn restarts(&mut self) {
-        for _ in 0..4 {
-            self.obey();
-        }
-    }
-
-    fn gpu_is_lost(&mut self, number: u32) {
-        let name = node(number);
-        let mark = Classification {
-            class: ClassId::from("gpu-fallen-off-bus"),
-            role: Role::Root,
-            confidence: 0.95,
-            signature: "nvrm.xid-79".into(),
-            fields: FieldValues::new(),
-        };
-        let device = Device {
-            kind: DeviceKind::Gpu,
-            address: "0000:9b:00".to_owned(),
-        };
-        let entity = Entity::Device {
-            node: name.clone(),
-            device,
-        };
-        let body = EvidenceBody::Line {
-            text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
-            context: Vec::new(),
-            repeats: 1,
-        };
-        self.report(name, EvidenceSource::KernelLog, entity, body, vec![mark]);
-    }
-
     fn steps(&mut self, step: u64) {
         let ranks = self.job().nodes().len() as u32 * 2;
         for rank in 0..ranks {
@@ -124,7 +56,7 @@ fn with_measured_returns(policy: Policy) -> Cluster {
     for boot in 0..3 {
         cluster.falls_silent(3);
         cluster.wait(Duration::from_secs(20));
-        cluster.joins(3, &format!("earlier-{boot}"));
+        cluster.joins(3, &format!("earlier-{boot}"), &[]);
     }
     cluster.submit(2);
     cluster.restarts();
@@ -200,7 +132,7 @@ fn a_node_that_usually_returns_soon_is_awaited_and_the_job_keeps_its_size() {
     };
     assert!(missing.contains("at most for the return of node-3"), "{missing}");
     cluster.wait(Duration::from_secs(5));
-    cluster.joins(3, "later");
+    cluster.joins(3, "later", &[]);
     assert_eq!(cluster.generation(), Generation(2));
     assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2, 3]));
     let plan = cluster.job().plan().expect("the job restarts");
@@ -219,7 +151,7 @@ fn a_job_that_awaits_a_node_keeps_its_other_nodes() {
     };
     cluster.tell(Event::JobSubmitted { spec, claim: None });
     assert!(cluster.state.jobs()[&JobId::from("other")].is_pending());
-    cluster.joins(3, "later");
+    cluster.joins(3, "later", &[]);
     assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2, 3]));
 }
 
@@ -275,7 +207,7 @@ fn a_wait_survives_a_restart_of_the_controller() {
 /// The cordon limit is used up by the node of an operator, so that the faulty node may not be cordoned (RG-6).
 fn beyond_the_cordon_limit(policy: Policy) -> Cluster {
     let mut cluster = Cluster::new(policy);
-    cluster.joins(4, "1");
+    cluster.joins(4, "1", &[]);
     cluster.tell(Event::NodeCordoned {
         node: node(4),
         reason: "repair".to_owned(),
@@ -288,7 +220,7 @@ fn beyond_the_cordon_limit(policy: Policy) -> Cluster {
     cluster.restarts();
     cluster.steps(40);
     assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]));
-    cluster.gpu_is_lost(2);
+    cluster.gpu_is_lost(&node(2));
     cluster.rank_says(
         4,
         EvidenceBody::RankExited {
@@ -403,7 +335,7 @@ fn several_faulty_nodes_leave_together() {
     cluster.restarts();
     cluster.steps(40);
     for number in [1, 2] {
-        cluster.gpu_is_lost(number);
+        cluster.gpu_is_lost(&node(number));
     }
     cluster.wait(Duration::from_secs(5));
     assert_eq!(cluster.generation(), Generation(2));
@@ -445,7 +377,7 @@ proptest! {
         for (step, change) in list.iter().enumerate() {
             match change {
                 Change::Silence => cluster.falls_silent(3),
-                Change::Return => cluster.joins(3, &format!("boot-{step}")),
+                Change::Return => cluster.joins(3, &format!("boot-{step}"), &[]),
                 Change::Work(seconds) => cluster.wait(Duration::from_secs(*seconds)),
             }
             cluster.restarts();
@@ -490,7 +422,7 @@ fn a_second_shrink_doubles_the_delay_of_growth() {
             step += 1;
             cluster.steps(step);
             assert_eq!(cluster.plan_nodes().len(), 3);
-            cluster.joins(3, &format!("boot-{boot}"));
+            cluster.joins(3, &format!("boot-{boot}"), &[]);
             cluster.restarts();
             let mut seconds = 0;
             while cluster.plan_nodes().len() < 4 {
@@ -531,7 +463,7 @@ fn planning_time(policy: Policy) -> Duration {
     let now = cluster.now;
     let at = |event| StampedEvent { at: now, event };
     for number in 4..10_000 {
-        let info = cluster.info(number, "1");
+        let info = agent_info(&node(number), "1");
         step(&mut cluster.state, &at(Event::NodeJoined { info }));
     }
     let spec = JobSpec {

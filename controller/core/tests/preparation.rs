@@ -1,15 +1,14 @@
 //! Standby processes on nodes that a job takes in: they are prepared while its ranks work on.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
-use rankguard_core::{DecisionState, Event, Job, Policy};
+use rankguard_core::{DecisionState, Event, Policy};
 use rankguard_model::{
     AgentOrder, CheckpointCall, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeInfo, NodeRange,
-    PrepareOrder, Rank, RankRef, RunningRank, ShardSeal, StandbyPolicy, Step,
+    PrepareOrder, RankRef, RunningRank, StandbyPolicy,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn policy() -> Policy {
     Policy {
@@ -86,10 +85,6 @@ fn join(cluster: &mut Cluster, number: u32, incarnation: &str) {
 }
 
 impl Cluster {
-    fn job(&self) -> &Job {
-        &self.state.jobs()[&job()]
-    }
-
     /// Carries out the orders of a new generation.
     fn start(&mut self) {
         for _ in 0..4 {
@@ -107,32 +102,6 @@ impl Cluster {
                 });
             }
         }
-    }
-
-    /// All ranks store their shard of a step, and the manifest is written.
-    fn checkpoint(&mut self, step: u64) {
-        let world_size = self.job().plan().expect("it is placed").world_size();
-        for rank in 0..world_size {
-            let seal = ShardSeal {
-                rank: Rank(rank),
-                step: Step(step),
-                world_size,
-                index: "0".repeat(64),
-                bytes: 1,
-                ledger: None,
-                schema: String::new(),
-            };
-            self.rank_says(rank, EvidenceBody::ShardDurable { seal }, Vec::new());
-        }
-        let manifest = self.manifests.pop().expect("it is whole");
-        self.tell(Event::ManifestCommitted {
-            job: job(),
-            step: manifest.step,
-            generation: manifest.generation,
-            differing: Vec::new(),
-            per_rank: Vec::new(),
-            same_size: Vec::new(),
-        });
     }
 
     /// All ranks store the step that they were called to checkpoint.

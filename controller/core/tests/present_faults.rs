@@ -1,16 +1,15 @@
 //! Faults that last while their job goes on: the case is open until the end of the fault is seen.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{DecisionState, Event, Policy, RULES};
 use rankguard_model::{
     Case, CaseId, CaseNote, CaseNoteKind, CaseState, CheckpointTiers, ClassId, Classification, Device, DeviceKind,
     Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, NodeInfo, ProcessExit, Rank, Role, Step,
     Timestamp,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn mark(class: &str, role: Role, signature: &str) -> Classification {
     Classification {

@@ -1,16 +1,15 @@
 //! Progress of jobs: refill of restart budgets, signs of life of jobs without step marks, growth, and reports of void
 //! checkpoints.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
-    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, Generation, JobState, NodeInfo,
-    ProcessExit, Rank, Role, ShardSeal, Step,
+    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, Generation, JobState, ProcessExit,
+    Rank, Role, ShardSeal, Step,
 };
+
+use crate::cluster::{Cluster, agent_info, job, node};
 
 fn policy() -> Policy {
     Policy {
@@ -26,36 +25,6 @@ fn unmarked() -> Cluster {
 }
 
 impl Cluster {
-    fn job(&self) -> &rankguard_core::Job {
-        &self.state.jobs()[&job()]
-    }
-
-    /// All ranks store their shard of a step, and the manifest is written.
-    fn checkpoint(&mut self, step: u64) {
-        let world_size = self.job().plan().expect("it is placed").world_size();
-        for rank in 0..world_size {
-            let seal = ShardSeal {
-                rank: Rank(rank),
-                step: Step(step),
-                world_size,
-                index: "0".repeat(64),
-                bytes: 1,
-                ledger: None,
-                schema: String::new(),
-            };
-            self.rank_says(rank, EvidenceBody::ShardDurable { seal }, Vec::new());
-        }
-        let manifest = self.manifests.pop().expect("it is whole");
-        self.tell(Event::ManifestCommitted {
-            job: job(),
-            step: manifest.step,
-            generation: manifest.generation,
-            differing: Vec::new(),
-            per_rank: Vec::new(),
-            same_size: Vec::new(),
-        });
-    }
-
     /// A rank is killed, and the job is restarted.
     fn kill(&mut self, rank: u32) {
         self.end_by_signal(rank, 9);
@@ -91,22 +60,6 @@ impl Cluster {
                 });
             }
         }
-    }
-
-    fn activity(&mut self, rank: u32, state: &str) {
-        let mark = Classification {
-            class: ClassId::from("none"),
-            role: Role::Noise,
-            confidence: 0.9,
-            signature: "ranks.activity".into(),
-            fields: [("state", state.to_owned())].into(),
-        };
-        let body = EvidenceBody::Line {
-            text: state.to_owned(),
-            context: Vec::new(),
-            repeats: 1,
-        };
-        self.rank_says(rank, body, vec![mark]);
     }
 }
 
@@ -238,7 +191,9 @@ fn shrunk() -> Cluster {
     cluster.restart();
     cluster.progress(0, 51);
     assert_eq!(cluster.job().nodes().len(), 3);
-    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.tell(Event::NodeJoined {
+        info: agent_info(&node(3), "2"),
+    });
     cluster.restart();
     cluster
 }
@@ -250,24 +205,6 @@ fn lose(cluster: &mut Cluster) {
         last_heard,
     });
     cluster.wait(Duration::from_secs(10));
-}
-
-fn info(number: u32) -> NodeInfo {
-    NodeInfo {
-        node: node(number),
-        incarnation: "2".to_owned(),
-        boot_id: String::new(),
-        host: "h".to_owned(),
-        peer_address: "h:1".to_owned(),
-        image_address: "h:1".to_owned(),
-        slots: 2,
-        failure_domain: String::new(),
-        running: Vec::new(),
-        clock: rankguard_model::ClockOffset::default(),
-        lease_ms: 0,
-        is_kernel_log_first: false,
-        history: rankguard_model::NodeHistory::default(),
-    }
 }
 
 #[test]
@@ -306,7 +243,9 @@ fn a_shrunk_job_states_why_it_is_small_and_when_it_grows() {
     cluster.restart();
     cluster.progress(0, 51);
     check(&cluster, "runs on 3 of at most 4 nodes: node-3 is lost");
-    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.tell(Event::NodeJoined {
+        info: agent_info(&node(3), "2"),
+    });
     cluster.restart();
     check(&cluster, "it is called to checkpoint at ");
     check(&cluster, ", and takes in node-3 after that checkpoint");
@@ -342,7 +281,9 @@ fn a_shrunk_job_without_checkpoints_states_when_it_starts_again_with_more_nodes(
     for rank in 0..6 {
         cluster.activity(rank, "output");
     }
-    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.tell(Event::NodeJoined {
+        info: agent_info(&node(3), "2"),
+    });
     cluster.restart();
     let due = reason(&cluster);
     assert!(due.contains("it takes in node-3 at "), "{due}");
@@ -367,7 +308,9 @@ fn nodes_after_frequent_commits(rules: u32) -> usize {
     cluster.restart();
     cluster.checkpoint(2);
     assert_eq!(cluster.job().nodes().len(), 3);
-    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.tell(Event::NodeJoined {
+        info: agent_info(&node(3), "2"),
+    });
     cluster.restart();
     let every = Duration::from_millis(policy().grow_ms / 5);
     for step in 3..60 {

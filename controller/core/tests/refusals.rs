@@ -1,15 +1,14 @@
 //! Refused evidence is counted against its sender, in one case that a flood does not extend.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, node};
 use rankguard_core::Policy;
 use rankguard_core::authority::{AuthorityRule, REFUSED_CLASS, REFUSED_SIGNATURE};
 use rankguard_model::{
     CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeState, Role, Severity,
 };
+
+use crate::cluster::{Cluster, node};
 
 fn refuse(cluster: &mut Cluster, number: u32, rule: AuthorityRule) {
     let mark = Classification {

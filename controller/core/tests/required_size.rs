@@ -1,12 +1,11 @@
 //! Jobs with a checkpoint that only as many ranks as have saved it can restore: neither shrunk nor grown.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Job, JobPhase, PlanKind, Policy};
 use rankguard_model::{CheckpointTiers, EvidenceBody, Generation, OptionOutcome, Rank, RecoveryKind, ShardSeal, Step};
+
+use crate::cluster::{Cluster, job, node};
 
 const TENSOR: &str = "model.bn.running_mean";
 

@@ -1,17 +1,16 @@
 //! A journal that was restored from a copy, under a cluster that went on without it: the job starts again once its nodes have
 //! joined, and from the newest commit of its store (RG-1, RG-3).
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{CheckFinding, Event, Policy, UnusableCheckpoint};
 use rankguard_model::{
     AgentOrder, CheckpointTiers, CheckpointView, ClassId, Classification, Entity, EvidenceBody, EvidenceSource,
     FieldValues, Generation, JobFence, JobState, JobView, JournalMark, NodeHistory, NodeInfo, Rank, RankRef, Role,
     RunningRank, Step, Timestamp,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 /// Restarts the controller on a copy of the journal that knows generation 1 of the job.
 fn restore(cluster: &mut Cluster) {

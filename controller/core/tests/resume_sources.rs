@@ -1,13 +1,12 @@
 //! Jobs that resumed from another job and lost their only checkpoint.
 
-mod cluster;
-
-use cluster::{Cluster, job, node};
 use rankguard_core::{CheckFinding, Event, JobPhase, Policy};
 use rankguard_model::{
     CheckpointTiers, CheckpointView, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues,
     Generation, JobId, JobSpec, Rank, ResumePlace, ResumeSource, Role, RunId, SmolStr, Step, StoreClaim,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn claim(cluster: &Cluster, run: &str, steps: &[u64]) -> Box<StoreClaim> {
     let checkpoint = |step: &u64| CheckpointView {

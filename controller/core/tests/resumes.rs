@@ -1,15 +1,14 @@
 //! Start of an attempt from the checkpoints of an earlier one.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{CheckFinding, Event, Policy};
 use rankguard_model::{
     CheckpointTiers, CheckpointView, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues,
     Generation, JobView, ProcessExit, Rank, RestoreBytes, Role, RunId, RunStart, SmolStr, Step, StoreClaim,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn checkpoint(cluster: &Cluster, step: u64) -> CheckpointView {
     CheckpointView {

@@ -1,15 +1,14 @@
 //! Every save is committed or counts as void, and agents drop images that no generation needs.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
     AgentOrder, CheckpointCounts, CheckpointTiers, EvidenceBody, Generation, ProcessExit, Rank, ShardSeal, Step,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn seal(rank: u32, step: u64) -> ShardSeal {
     ShardSeal {

@@ -1,12 +1,11 @@
 //! Agents of several nodes that fall silent together.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{CaseState, Entity};
+
+use crate::cluster::{Cluster, node};
 
 #[test]
 fn agents_that_fall_silent_together_blame_none_and_the_job_goes_on_without_them() {

@@ -1,16 +1,15 @@
 //! Failed starts of ranks: a node on which they fail while they work on others is at fault, not the job.
 
-mod cluster;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
     AgentOrder, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, NodeRange,
     OrderId, ProcessExit, Rank, Role, STATE_DIR_FULL, STATE_DIR_HAS_ROOM,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 const NO_WORKDIR: &str = "the working directory /mnt/x does not exist on node node-1";
 const NO_PROGRAM: &str = "the command `trian` was not found on node node-0 (PATH is /bin)";

@@ -1,12 +1,11 @@
 //! Stragglers: ranks that are slower than the others by their step marks.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::Policy;
 use rankguard_model::{Entity, EvidenceBody, Rank, Step, Timestamp};
+
+use crate::cluster::{Cluster, job, node};
 
 /// Eight ranks make steps, one a second, and report their own work time.
 fn steps(cluster: &mut Cluster, from: u64, count: u64, own_ms: impl Fn(u32) -> f64) {

@@ -1,12 +1,11 @@
 //! Nodes of jobs that wait: a waiting job has those on which its ranks run, and others are offered to the jobs that fit.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, node};
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{AgentOrder, EvidenceBody, JobId, JobSpec, JobView, NodeRange, ProcessExit};
+
+use crate::cluster::{Cluster, node};
 
 fn submit(cluster: &mut Cluster, name: &str, nodes: u32) {
     let spec = JobSpec {

@@ -1,16 +1,16 @@
 //! Small cluster around the decision core, with nodes that carry out their orders.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
-use rankguard_core::{Action, ChunkName, DecisionState, Event, Policy, StampedEvent, invariants, step};
+use rankguard_core::{Action, ChunkName, DecisionState, Event, Job, Policy, StampedEvent, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    AgentOrder, Case, CheckpointPolicy, CheckpointTiers, Classification, ClockOffset, Entity, Evidence, EvidenceBody,
-    EvidenceId, EvidenceSource, FailedCheck, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank,
-    RetentionPolicy, Sequence, Step, Timestamp,
+    AgentOrder, Case, CheckpointPolicy, CheckpointTiers, ClassId, Classification, ClockOffset, Device, DeviceKind,
+    Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FailedCheck, FieldValues, Generation, JobId, JobSpec,
+    NodeHistory, NodeId, NodeInfo, NodeRange, NodeState, ProcessExit, Rank, RankRef, RetentionPolicy, Role,
+    RunningRank, Sequence, ShardSeal, Step, Timestamp,
 };
 
 /// Four nodes with two slots each, and a job with at most four nodes.
@@ -48,6 +48,38 @@ pub(crate) fn node(number: u32) -> NodeId {
     NodeId::from(format!("node-{number}"))
 }
 
+/// Returns the join of an agent with two slots and no ranks.
+pub(crate) fn agent_info(name: &NodeId, incarnation: &str) -> NodeInfo {
+    NodeInfo {
+        node: name.clone(),
+        incarnation: incarnation.to_owned(),
+        boot_id: String::new(),
+        host: "h".to_owned(),
+        peer_address: "h:1".to_owned(),
+        image_address: "h:1".to_owned(),
+        slots: 2,
+        failure_domain: String::new(),
+        running: Vec::new(),
+        clock: ClockOffset::default(),
+        lease_ms: 0,
+        is_kernel_log_first: false,
+        history: NodeHistory::default(),
+    }
+}
+
+/// Returns a rank that an agent reports at its join.
+pub(crate) fn running_rank(name: &str, generation: u64, rank: u32) -> RunningRank {
+    RunningRank {
+        rank: RankRef {
+            job: JobId::from(name),
+            generation: Generation(generation),
+            rank: Rank(rank),
+        },
+        pid: 70 + rank,
+        step: None,
+    }
+}
+
 impl Cluster {
     /// Creates a cluster with all nodes joined.
     pub(crate) fn new(policy: Policy) -> Self {
@@ -63,21 +95,7 @@ impl Cluster {
             checks: Vec::new(),
         };
         for number in 0..4 {
-            let info = NodeInfo {
-                node: node(number),
-                incarnation: "1".to_owned(),
-                boot_id: String::new(),
-                host: "h".to_owned(),
-                peer_address: "h:1".to_owned(),
-                image_address: "h:1".to_owned(),
-                slots: 2,
-                failure_domain: String::new(),
-                running: Vec::new(),
-                clock: ClockOffset::default(),
-                lease_ms: 0,
-                is_kernel_log_first: false,
-                history: rankguard_model::NodeHistory::default(),
-            };
+            let info = agent_info(&node(number), "1");
             cluster.tell(Event::NodeJoined { info });
         }
         cluster
@@ -331,5 +349,112 @@ impl Cluster {
 
     pub(crate) fn generation(&self) -> Generation {
         self.state.jobs()[&job()].generation()
+    }
+
+    pub(crate) fn job(&self) -> &Job {
+        &self.state.jobs()[&job()]
+    }
+
+    pub(crate) fn node_state(&self, number: u32) -> NodeState {
+        self.state.fleet().get(&node(number)).expect("it joined").state()
+    }
+
+    pub(crate) fn joins(&mut self, number: u32, incarnation: &str, ranks: &[u32]) {
+        let mut info = agent_info(&node(number), incarnation);
+        info.running = ranks
+            .iter()
+            .map(|rank| running_rank("llm", self.generation().0, *rank))
+            .collect();
+        self.tell(Event::NodeJoined { info });
+    }
+
+    pub(crate) fn falls_silent(&mut self, number: u32) {
+        let last_heard = self.now;
+        self.tell(Event::NodeFellSilent {
+            node: node(number),
+            last_heard,
+        });
+    }
+
+    pub(crate) fn gpu_is_lost(&mut self, name: &NodeId) {
+        let mark = Classification {
+            class: ClassId::from("gpu-fallen-off-bus"),
+            role: Role::Root,
+            confidence: 0.95,
+            signature: "nvrm.xid-79".into(),
+            fields: FieldValues::new(),
+        };
+        let device = Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned(),
+        };
+        let entity = Entity::Device {
+            node: name.clone(),
+            device,
+        };
+        let body = EvidenceBody::Line {
+            text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        self.report(name.clone(), EvidenceSource::KernelLog, entity, body, vec![mark]);
+    }
+
+    pub(crate) fn exits(&mut self, rank: u32, exit: ProcessExit, ended_by_agent: bool) {
+        let body = EvidenceBody::RankExited {
+            pid: rank,
+            exit,
+            ended_by_agent,
+        };
+        self.rank_says(rank, body, Vec::new());
+    }
+
+    pub(crate) fn activity(&mut self, rank: u32, state: &str) {
+        let mark = Classification {
+            class: ClassId::from("none"),
+            role: Role::Noise,
+            confidence: 0.9,
+            signature: "ranks.activity".into(),
+            fields: [("state", state.to_owned())].into(),
+        };
+        let body = EvidenceBody::Line {
+            text: state.to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        self.rank_says(rank, body, vec![mark]);
+    }
+
+    /// Carries out orders until the ranks of the next generation have started.
+    pub(crate) fn restarts(&mut self) {
+        for _ in 0..4 {
+            self.obey();
+        }
+    }
+
+    /// All ranks store their shard of a step, and the manifest is written.
+    pub(crate) fn checkpoint(&mut self, step: u64) {
+        let world_size = self.job().plan().expect("it is placed").world_size();
+        for rank in 0..world_size {
+            let seal = ShardSeal {
+                rank: Rank(rank),
+                step: Step(step),
+                world_size,
+                index: "0".repeat(64),
+                bytes: 1,
+                ledger: None,
+                schema: String::new(),
+            };
+            self.rank_says(rank, EvidenceBody::ShardDurable { seal }, Vec::new());
+        }
+        let manifest = self.manifests.pop().expect("it is whole");
+        self.tell(Event::ManifestCommitted {
+            job: job(),
+            step: manifest.step,
+            generation: manifest.generation,
+            differing: Vec::new(),
+            per_rank: Vec::new(),
+            same_size: Vec::new(),
+        });
     }
 }
