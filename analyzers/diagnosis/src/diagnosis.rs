@@ -283,7 +283,10 @@ impl Diagnosis {
         let is_return = self.has_fault_ends && matches!(fact, CallerFact::AgentReturned { .. });
         let is_revised = self.drafts.change(id, &self.policy, |draft| {
             let is_silence = draft.is_concluded_silence() && !draft.holds(&SignalMeaning::AgentReturned);
-            draft.add(&SignalRef::of(&sign.into()), &self.policy);
+            // An agent may return before and after the verdict on its silence.
+            if !(is_return && draft.holds_fact(&sign)) {
+                draft.add(&SignalRef::of(&sign.clone().into()), &self.policy);
+            }
             // The class of a silence does not change with the return of the agent, but its layer and its reasons.
             draft.thinks_again(catalogue) || is_return && is_silence
         });

@@ -313,6 +313,13 @@ impl Draft {
         self.signs.iter().any(|sign| sign.what == *what)
     }
 
+    /// Returns true if it holds the same fact of the caller about the same entity at the same time.
+    pub(crate) fn holds_fact(&self, fact: &Signal) -> bool {
+        self.signs
+            .iter()
+            .any(|sign| (&sign.what, &sign.entity, sign.at) == (&fact.what, &fact.entity, fact.at))
+    }
+
     /// Weighs late evidence that does not follow from the draft.
     pub(crate) fn separate_failure(
         &self,

@@ -1,11 +1,14 @@
-//! Engine exceptions of GPUs (XID 13, 31) that no process of the job is known to have caused. The driver names the
-//! process; an exception of another process ends no rank, and no exception of a GPU causes a plain error of a program.
+//! Errors of GPUs that end one process, which the driver names, and that no process of the job is known to have caused:
+//! engine exceptions (XID 13, 31), and errors of memory that the hardware confined (XID 94). An error of another process ends
+//! no rank, and no exception of a GPU causes a plain error of a program.
 
 use rankguard_faults::classes;
 use rankguard_model::EvidenceSource;
 
 use crate::own_exceptions::is_own_error;
+use crate::own_fault::is_other_node;
 use crate::program_errors::is_plain_class;
+use crate::signalled_ranks::complains;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Field of agents for a process that is outside all jobs of its node.
@@ -21,18 +24,40 @@ pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandi
         let is_raised = candidate.strength >= CandidateStrength::Symptom && is_own_error(&scene.signs[candidate.first]);
         is_plain || is_raised
     };
-    if !scene.has_fault_limits || !ranking.iter().any(is_own) {
+    if !scene.has_fault_limits {
         return;
     }
+    let has_own = ranking.iter().any(is_own);
     for candidate in ranking {
         let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
-        if support.all(|sign| is_foreign(scene, sign)) {
+        if support.all(|sign| is_foreign(scene, sign)) && (has_own || has_own_end_elsewhere(scene, candidate)) {
             candidate.strength = CandidateStrength::Outcome;
             candidate.score *= FOREIGN;
-            let note = "No process of the job is known to have caused it, and the program failed by itself.";
+            let note = if has_own {
+                "No process of the job is known to have caused it, and the program failed by itself."
+            } else {
+                "No process of the job is known to have caused it, and a rank of another node ended first, without a report of \
+                 a lost peer."
+            };
             candidate.notes.push(note.to_owned());
         }
     }
+}
+
+/// Returns true if a rank of another node ended for itself, before any rank of the node of the error.
+fn has_own_end_elsewhere(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+    let error = &scene.signs[candidate.first];
+    if !scene.distinguishes_ends() || scene.silent().next().is_some() {
+        return false;
+    }
+    let ends = || scene.exits().filter(|(_, end, ..)| !end.synthetic);
+    let here = ends().filter(|(_, end, ..)| !is_other_node(end.node(), error.node()));
+    let first_here = here.map(|(_, end, ..)| end.at).min();
+    let mut elsewhere = ends().filter(|(_, end, ..)| is_other_node(end.node(), error.node()));
+    elsewhere.any(|(_, end, ..)| {
+        let is_quiet = end.entity.rank().is_some_and(|rank| !complains(scene, rank));
+        is_quiet && end.timed && first_here.is_none_or(|first| end.at < first)
+    })
 }
 
 /// Returns the reason for which an engine exception has nothing to do with a first cause; `None` if it may have.
@@ -46,8 +71,11 @@ pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, s
     if is_own_error(&scene.signs[winner.first]) && is_foreign_crash(scene, sign) {
         return Some("The kernel names a process that is no Python program and no process of the job.");
     }
-    let is_beside = is_own_error(&scene.signs[winner.first]) && is_foreign(scene, sign);
-    is_beside.then_some("It names no process of the job, and it explains no error of the program.")
+    let first = &scene.signs[winner.first];
+    let is_end_elsewhere = first.exit().is_some() && is_other_node(first.node(), sign.node());
+    let is_beside = is_own_error(first) || scene.distinguishes_ends() && is_end_elsewhere;
+    (is_beside && is_foreign(scene, sign))
+        .then_some("It names no process of the job, and it explains no error of the program.")
 }
 
 /// Returns true for a crash in the kernel's log (`chrome[411]: segfault at 0 ...`) of a process that is no Python program
@@ -77,8 +105,14 @@ fn is_exception(sign: &Signal) -> bool {
         .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
 }
 
-/// Returns true for an engine exception that names no process of the job that ended.
+/// Returns true for an error that ends one process, and that names no process of the job that ended.
 pub(crate) fn is_foreign(scene: &FailureScene<'_>, sign: &Signal) -> bool {
     let names_rank = sign.rank().is_some() || scene.exits().any(|(_, _, pid, _)| sign.pid() == Some(pid));
-    is_exception(sign) && !names_rank
+    let is_contained = || {
+        let is_class = sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::GPU_ECC_CONTAINED);
+        is_class && sign.pid().is_some() && scene.distinguishes_ends()
+    };
+    (is_exception(sign) || is_contained()) && !names_rank
 }

@@ -56,6 +56,16 @@ pub(crate) fn signal_name(exit: ProcessExit) -> Option<&'static str> {
     SIGNALS.get(number.checked_sub(1)?).copied()
 }
 
+/// Returns how a process ended, as the passive of a sentence: `were ended by SIGKILL`, or what a shell states.
+pub(crate) fn ended_how(exit: ProcessExit, name: &str) -> String {
+    match exit {
+        ProcessExit::Code(code) => {
+            format!("ended with exit code {code}, by which shells and containers report {name},")
+        }
+        ProcessExit::Signal(_) | ProcessExit::Left => format!("were ended by {name}"),
+    }
+}
+
 /// Returns the class of an exit that nothing else explains, and its confidence.
 pub(crate) fn exit_class(exit: ProcessExit) -> (&'static str, f64) {
     match signal_number(exit) {

@@ -282,7 +282,7 @@ pub(crate) fn kills_no_rank(scene: &FailureScene<'_>, sign: &Signal) -> bool {
     is_candidate && ends.all(|end| end.node() != sign.node()) && scene.silent().next().is_none()
 }
 
-fn is_other_node(one: Option<&NodeId>, other: Option<&NodeId>) -> bool {
+pub(crate) fn is_other_node(one: Option<&NodeId>, other: Option<&NodeId>) -> bool {
     let is_named = |node: &&NodeId| !node.as_str().is_empty();
     match (one.filter(is_named), other.filter(is_named)) {
         (Some(one), Some(other)) => one != other,

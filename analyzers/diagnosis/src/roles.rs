@@ -3,9 +3,9 @@
 mod rules;
 
 use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, ClassId, EvidenceSource, Role};
+use rankguard_model::{CaseFinding, ClassId, EvidenceSource, ProcessExit, Role};
 
-use crate::exit_class::{exit_class, signal_name};
+use crate::exit_class::exit_class;
 use crate::signalled_ranks::has_known_order;
 use crate::stated_relations::stated_relation;
 use crate::unordered::are_silent_together;
@@ -82,8 +82,13 @@ pub(crate) fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCan
 
 /// Returns the reason why the end of a rank is no consequence of the equal end that is named first.
 fn why_equal_end(scene: &FailureScene<'_>, first: &Signal, sign: &Signal) -> &'static str {
-    let has_signal = sign.exit().is_some_and(|(_, exit)| signal_name(exit).is_some());
-    if scene.distinguishes_ends() && has_known_order(first, sign) {
+    // Shells report a signal as an exit code, which programs may choose as well.
+    let has_signal = sign
+        .exit()
+        .is_some_and(|(_, exit)| matches!(exit, ProcessExit::Signal(_)));
+    if scene.distinguishes_ends() && has_known_order(first, sign) && !has_signal {
+        "It ended with the same exit code; nothing shows that it ended because of the first."
+    } else if scene.distinguishes_ends() && has_known_order(first, sign) {
         "The same signal ended it; nothing shows that it ended because of the first."
     } else if scene.distinguishes_ends() && !has_signal {
         "It ended with the same exit code at about the same time; which rank was first is not known."

@@ -11,7 +11,7 @@ use rankguard_model::{Entity, EvidenceSource, NodeId};
 
 use crate::named_servers::named_server;
 use crate::unordered::are_silent_together;
-use crate::{CauseCandidate, FailureScene, Signal};
+use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Maximum time between reports of one fault by several nodes: clients notice a lost server at their next request.
 const TOGETHER: Duration = Duration::from_secs(10);
@@ -71,15 +71,36 @@ fn blame_shared_silence(scene: &FailureScene<'_>, candidate: &mut CauseCandidate
     let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
     let names = names.join(", ");
     candidate.shared = Some(format!("what nodes {names} share"));
-    candidate.notes.push(format!(
-        "{} nodes fell silent within {} ms ({names}), which points to what they share, such as a rack, a switch or the \
-         network of the controller, rather than to one of them.",
-        nodes.len(),
-        last.millis_since(start)
-    ));
+    // The one that began first is the root; those that follow confirm it.
+    let earliest = together.iter().min_by_key(|(index, sign)| (sign.at, *index));
+    candidate.first = earliest.map_or(candidate.first, |(index, _)| *index);
+    let has_ended = |node: &&NodeId| {
+        let mut of_node = together.iter().filter(|(_, sign)| sign.node() == Some(node));
+        of_node.any(|(_, sign)| sign.what == SignalMeaning::AgentEnded)
+    };
+    if nodes.iter().all(has_ended) {
+        candidate.notes.push(format!(
+            "The agents of {} nodes ended within {} ms ({names}): the connection of each was closed, as for a process that \
+             ends. That points to one cause for all of them, such as an update or a restart of the agents, rather than to \
+             one of the nodes.",
+            nodes.len(),
+            last.millis_since(start)
+        ));
+    } else {
+        candidate
+            .notes
+            .push(silent_note(nodes.len(), last.millis_since(start), &names));
+    }
     candidate.blamed = Entity::Unknown;
     candidate.root_rank = None;
     candidate.support.extend(together.iter().map(|(index, _)| *index));
+}
+
+fn silent_note(nodes: usize, span_ms: i64, names: &str) -> String {
+    format!(
+        "{nodes} nodes fell silent within {span_ms} ms ({names}), which points to what they share, such as a rack, a switch or \
+         the network of the controller, rather than to one of them."
+    )
 }
 
 /// Classes of a machine that is not ready for a program, which the program reports as well.

@@ -343,6 +343,22 @@ fn ranks_that_one_signal_ended_at_one_time_blame_none_of_them() {
     }
 }
 
+/// A program that exits with 137 was ended by no signal, as far as agents see it.
+#[test]
+fn exit_codes_of_shells_are_stated_as_exit_codes() {
+    let mut world = World::new();
+    for (ms, rank) in [(1_000, 2), (1_004, 0), (1_009, 1), (1_015, 3)] {
+        world.exits(ms, rank, ProcessExit::Code(137));
+    }
+    let case = world.settle();
+    let text = reasons(&case);
+    let stated =
+        "Ranks 0, 1, 2, 3 ended with exit code 137, by which shells and containers report SIGKILL, within 15 ms";
+    assert!(text.contains(stated), "{text}");
+    let whys: Vec<&str> = case.findings.iter().map(|finding| finding.why.as_str()).collect();
+    assert!(whys.iter().all(|why| !why.contains("signal")), "{whys:#?}");
+}
+
 /// The kernel of one node reports both ends with one clock.
 #[test]
 fn kills_far_apart_on_one_node_are_in_a_known_order() {

@@ -147,6 +147,36 @@ fn an_exception_of_a_process_outside_the_job_explains_no_exit() {
     }
 }
 
+/// The driver names a process of which no rank is known, and a rank of another node ends for itself.
+#[test]
+fn an_error_of_an_unknown_process_ends_no_rank_of_another_node() {
+    for (error, text, role) in [
+        ("gpu-engine-exception", "NVRM: Xid 31", Role::Noise),
+        // A fault of the hardware is a case of its own.
+        ("gpu-ecc-contained", "NVRM: Xid 94", Role::Root),
+    ] {
+        let named = |pid: &str| with(mark(error, Role::Root, 0.95), &[("pid", pid)]);
+        for (exit, expected) in [
+            (ProcessExit::Signal(9), "killed-by-signal"),
+            (ProcessExit::Code(3), "rank-exit-unknown"),
+        ] {
+            let mut world = World::new();
+            world.kernel(1_000, gpu(1), text, named("4242"));
+            let case = world.exits(4_778, 3, exit).settle();
+            assert_eq!(class(&case), expected, "{text}");
+            assert_eq!(case.verdict.blamed, rank_of(3), "{text}");
+            assert_eq!(role_of(&case, &gpu(1)).role, role, "{text}");
+            assert_eq!(case.separate.len(), usize::from(role == Role::Root), "{text}");
+        }
+        // The process may be the child of a rank, which ends first.
+        let mut world = World::new();
+        world.kernel(1_000, gpu(1), text, named("4242"));
+        world.exits(1_100, 1, ProcessExit::Code(134));
+        let case = world.exits(4_778, 3, ProcessExit::Signal(9)).settle();
+        assert_eq!(class(&case), error);
+    }
+}
+
 #[test]
 fn an_oom_kill_of_another_process_does_not_explain_a_rank_that_was_asked_to_end() {
     let mut world = World::new();

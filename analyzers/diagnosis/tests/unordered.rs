@@ -147,6 +147,24 @@ fn agents_that_fall_silent_together_are_no_cause_of_each_other() {
     assert_eq!(case.verdict.blamed, on_node(1), "{}", reasons(&case));
 }
 
+/// The first one returns before the verdict, and again: that is one fact, and the earliest silence remains the root.
+#[test]
+fn agents_that_ended_together_share_a_cause_that_is_no_network() {
+    let mut world = World::new();
+    world.agent_ends(1_043, 1).agent_ends(1_000, 2);
+    world.agent_joins(2_200, 1).agent_joins(2_300, 1);
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, Entity::Unknown, "{}", reasons(&case));
+    let root = case.findings.iter().find(|finding| finding.role == Role::Root);
+    let root = root.expect("a root");
+    assert_eq!(root.entity, on_node(2), "{:#?}", case.findings);
+    let returns = case.findings.iter().filter(|finding| finding.text.contains("returned"));
+    assert_eq!(returns.count(), 1, "{:#?}", case.findings);
+    let text = reasons(&case);
+    assert!(text.contains("agents of 2 nodes ended within 43 ms"), "{text}");
+    assert!(!text.contains("a switch"), "{text}");
+}
+
 /// What an older journal decided is decided again.
 #[test]
 fn journals_of_older_rules_blame_the_first_silent_node() {

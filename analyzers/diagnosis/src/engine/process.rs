@@ -7,7 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role, SUPERVISOR_LOST};
 
 use super::{FailureFamily, add, confidence, same_node};
-use crate::exit_class::{exit_class, signal_name};
+use crate::exit_class::{ended_how, exit_class, signal_name};
 use crate::first_rank::has_several_crashes;
 use crate::mitigation::is_bus_error;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
@@ -125,14 +125,20 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
         .iter()
         .all(|index| signalled_ranks::has_known_order(first, &scene.signs[*index]));
     let first_rank = first.rank().filter(|_| is_first_known);
+    let signal = if matches!(exit, ProcessExit::Code(_)) {
+        "a signal"
+    } else {
+        "the signal"
+    };
     candidate.notes.push(match (signal_name(exit), first_rank) {
         (Some(name), Some(rank)) => format!(
-            "Ranks {ranks} were ended by {name} within {span} ms, rank {rank} first: nothing shows who sent the signals, or \
-             that one ended because of another."
+            "Ranks {ranks} {} within {span} ms, rank {rank} first: nothing shows who sent the signals, or that one ended \
+             because of another.",
+            ended_how(exit, name)
         ),
         (Some(name), None) => format!(
-            "Ranks {ranks} were ended by {name} within {span} ms{place}: nothing shows which was first, or who sent the \
-             signal."
+            "Ranks {ranks} {} within {span} ms{place}: nothing shows which was first, or who sent {signal}.",
+            ended_how(exit, name)
         ),
         (None, _) => format!(
             "Ranks {ranks} ended themselves with {exit} within {span} ms{place}: nothing shows which was first, or that \
@@ -456,8 +462,16 @@ fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         None => (classes::HANG_NO_ERROR, scene.job_entity(), 0.5),
     };
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, score);
-    if sign.rank().is_some() {
+    if let Some(rank) = sign.rank() {
         candidate.notes.push(format!("{}.", sign.text));
+        let is_report = |(_, mark): &(usize, &Signal)| {
+            mark.entity.rank() == Some(rank)
+                && mark
+                    .class()
+                    .is_some_and(|class| class.as_str() == classes::HANG_NO_ERROR)
+        };
+        let reports = scene.marks().filter(|mark| scene.has_fault_ends && is_report(mark));
+        candidate.support.extend(reports.map(|(index, _)| index));
     }
     Some(candidate)
 }

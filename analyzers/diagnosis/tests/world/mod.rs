@@ -153,6 +153,27 @@ impl World {
         self
     }
 
+    /// Reports that the agent of a node ended: its connection was closed.
+    pub(crate) fn agent_ends(&mut self, ms: i64, on: u32) -> &mut Self {
+        let fact = CallerFact::AgentEnded {
+            node: node(on),
+            since: Timestamp::from_millis(ms),
+        };
+        let now = Timestamp::from_millis(ms + 1_000);
+        let changes = self
+            .diagnosis
+            .observe_fact(now, &fact, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
+        self
+    }
+
+    /// Reports that the agent of a silent node joined again.
+    pub(crate) fn agent_joins(&mut self, ms: i64, on: u32) -> &mut Self {
+        let now = Timestamp::from_millis(ms);
+        self.diagnosis.agent_returned(now, &node(on), Catalogue::builtin());
+        self
+    }
+
     /// Completes a step on a rank.
     pub(crate) fn steps(&mut self, ms: i64, rank: u32, step: u64) -> &mut Self {
         let body = EvidenceBody::Progress {
