@@ -503,9 +503,19 @@ impl DecisionContext<'_> {
         }
     }
 
+    /// Returns the case for which a job waits for nodes.
+    fn case_of_waiting_job(&self, name: &JobId) -> Option<CaseId> {
+        let job = self.state.jobs.get(name)?;
+        let case = self.state.cases.all().get(&job.case()?)?;
+        let awaits_nodes = job.is_pending() && self.state.keeps_present_faults();
+        (awaits_nodes && case.state == CaseState::Recovering).then_some(case.id)
+    }
+
     pub(crate) fn note_plan(&mut self, plan: &Plan) {
         let at = self.at;
-        let Some(id) = plan.case else { return };
+        let Some(id) = plan.case.or_else(|| self.case_of_waiting_job(&plan.job)) else {
+            return;
+        };
         let reopens = self.state.has_case_ends();
         self.state.cases.end_present(id);
         if let Some(case) = self.state.cases.get_mut(id) {

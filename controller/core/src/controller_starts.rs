@@ -83,7 +83,7 @@ impl ControllerStarts {
         start.newest_at.zip(start.at)
     }
 
-    /// Returns the time for which the controller did not run, if a report is of that time, of an earlier one, or of the time
+    /// Returns the time from the newest entry of the journal to the restart of the controller, if a report is of that time, of an earlier one, or of the time
     /// in which agents send what they have recorded.
     pub(crate) fn absence_before(&self, reported: Timestamp) -> Option<(Timestamp, Timestamp)> {
         self.current_period()

@@ -5,6 +5,7 @@ mod adopt;
 mod agent_returns;
 mod budget;
 mod conditions;
+mod continued_cases;
 mod cordon_reasons;
 mod drain;
 mod ended_ranks;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
-    AgentOrder, CaseState, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, NodeId,
-    NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank,
+    AgentOrder, CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation,
+    NodeId, NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank,
 };
 
 use crate::cluster::{Cluster, job, node};
@@ -344,4 +344,40 @@ fn a_controller_that_restarts_goes_on_where_it_was() {
         serde_json::from_str::<rankguard_core::DecisionState>(&text).ok(),
         Some(cluster.state)
     );
+}
+
+/// The program reports why it cannot go on, and its end is reported after the verdict.
+#[test]
+fn a_rank_that_ends_after_the_verdict_makes_no_second_failure() {
+    let mut cluster = Cluster::running(Policy::default());
+    let mark = Classification {
+        class: ClassId::from("storage-io-error"),
+        role: Role::Root,
+        confidence: 0.95,
+        signature: "checkpoint.unreadable".into(),
+        fields: FieldValues::new(),
+    };
+    let text = "the checkpoint of step 40 cannot be loaded: input/output error".to_owned();
+    let line = EvidenceBody::Line {
+        text,
+        context: Vec::new(),
+        repeats: 1,
+    };
+    let entity = Entity::Rank {
+        job: job(),
+        generation: cluster.generation(),
+        rank: Rank(3),
+        node: node(1),
+    };
+    cluster.report(node(1), EvidenceSource::Checkpoint, entity, line, vec![mark]);
+    cluster.wait(Duration::from_secs(10));
+    let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
+    assert_eq!(outcome, "every rank of the job was alive, so nothing was restarted");
+    cluster.exits(3, ProcessExit::Code(1), false);
+    cluster.wait(Duration::from_secs(10));
+    let cases = cluster.cases();
+    assert_eq!(cases.len(), 2, "{cases:#?}");
+    assert_eq!(cases[1].verdict.first_cause, cases[0].verdict.first_cause);
+    let outcome = cases[0].outcome.clone().expect("an outcome");
+    assert_eq!(outcome, "its ranks ended after the verdict, see case 2");
 }

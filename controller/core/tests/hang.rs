@@ -657,3 +657,25 @@ fn a_fault_beside_completed_ranks_does_not_state_that_every_rank_was_alive() {
         "{outcome}"
     );
 }
+
+/// A rank that is merely silent: nothing but its being the last one distinguishes it.
+#[test]
+fn the_last_rank_of_a_job_is_blamed_if_it_hangs() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    silent(&mut cluster, 5, 40, "read (data.py:3)");
+    others_complete(&mut cluster, 3);
+    cluster.wait(Duration::from_secs(60));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "hang-stalled-ranks", "{case:#?}");
+    assert_eq!(case.verdict.root_rank, Some(Rank(5)), "{case:#?}");
+    let own = case
+        .findings
+        .iter()
+        .filter(|finding| finding.entity.rank() == Some(Rank(5)));
+    assert!(own.clone().all(|finding| finding.role != Role::Noise), "{case:#?}");
+    let texts: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
+    let stated = "has not ended, while 7 ranks have completed";
+    assert!(texts.iter().any(|text| text.contains(stated)), "{texts:#?}");
+}

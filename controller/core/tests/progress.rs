@@ -438,8 +438,13 @@ fn an_idle_job_without_checkpoints_is_a_case_that_life_closes() {
     assert_eq!(cluster.cases().len(), 0);
     cluster.wait(Duration::from_secs(30));
     let cases = cluster.cases();
-    assert_eq!((cases.len(), cases[0].state), (1, CaseState::Recovering), "{cases:#?}");
+    assert_eq!(
+        (cases.len(), cases[0].state),
+        (1, CaseState::FaultPresent),
+        "{cases:#?}"
+    );
     assert_eq!(cases[0].first_at, since);
+    assert_eq!(cases[0].clears, "a rank writes output or uses processor time");
     assert_eq!(cluster.job().state(), JobState::Running);
     assert_eq!(cluster.generation().0, 1, "nothing is restarted");
     cluster.activity(3, "busy");
@@ -447,6 +452,11 @@ fn an_idle_job_without_checkpoints_is_a_case_that_life_closes() {
     assert_eq!(
         (cases[0].state, cluster.job().state()),
         (CaseState::Closed, JobState::Running)
+    );
+    let outcome = cases[0].outcome.clone().expect("an outcome");
+    assert!(
+        outcome.contains("no checkpoints; its ranks worked again at"),
+        "{outcome}"
     );
     assert_eq!(
         cluster.state.status(cluster.now).jobs[0].reason.as_deref(),

@@ -425,3 +425,38 @@ fn nodes_of_a_finished_job_retain_its_images_while_seals_may_be_reported() {
     cluster.wait(Duration::from_secs(20));
     assert_eq!(released(&mut cluster), [0, 1, 2, 3]);
 }
+
+/// A job that is submitted after the absence has no saves of it.
+#[test]
+fn a_void_save_of_a_later_job_does_not_name_the_absence_of_the_controller() {
+    for is_later in [false, true] {
+        let mut cluster = if is_later {
+            Cluster::new(Policy::default())
+        } else {
+            checkpointed()
+        };
+        cluster.tell(Event::LifeBegan {
+            life: 8,
+            position: 10,
+            newest_at: Some(cluster.now.before(Duration::from_secs(5))),
+        });
+        if is_later {
+            let spec = cluster.spec(3, Some(Cluster::checkpoint_policy(CheckpointTiers::default())));
+            cluster.tell(Event::JobSubmitted { spec, claim: None });
+            cluster.obey();
+            cluster.obey();
+        }
+        for step in (50..=250).step_by(10) {
+            for rank in 1..8 {
+                report_sealed(&mut cluster, rank, step);
+                report_durable(&mut cluster, rank, step);
+            }
+        }
+        let (_, reason) = newest_void(&cluster).expect("saves without rank 0 gave way");
+        assert_eq!(
+            reason.contains("the controller was restarted at"),
+            !is_later,
+            "{reason}"
+        );
+    }
+}

@@ -190,3 +190,25 @@ fn only_a_lost_node_without_a_job_is_forgotten() {
     );
     assert!(cluster.state.fleet().get(&node(2)).is_none());
 }
+
+/// The job waits for nodes with its case; the plan that ends the wait is one of the case.
+#[test]
+fn the_plan_after_a_wait_for_nodes_belongs_to_the_case() {
+    let mut cluster = Cluster::running(Policy::default());
+    for number in 0..4 {
+        loses(&mut cluster, number);
+    }
+    cluster.wait(Duration::from_secs(30));
+    assert!(is_waiting(&cluster, "llm"));
+    for number in 0..4 {
+        cluster.joins(number, "2", &[]);
+    }
+    cluster.restarts();
+    for rank in 0..8 {
+        cluster.progress(rank, 41);
+    }
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.outcome.as_deref(), Some("the job made steps again"), "{case:#?}");
+    assert!(case.plan.is_some() && case.restart_ms().is_some(), "{case:#?}");
+}

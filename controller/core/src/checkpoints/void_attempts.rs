@@ -23,7 +23,7 @@ impl JobCheckpoints {
     /// steps in order. Such an attempt is committed all the same if the shard arrives after all. Attempts of `before`
     /// that are no longer tracked gave way to later ones, and are void as well.
     ///
-    /// `absence` is the time for which the controller did not run, if the saves are of that time or before: agents report
+    /// `absence` is the time from the newest entry of the journal to the restart of the controller, if the saves are of that time or before: agents report
     /// them one after the other.
     pub fn count_passed_attempts(
         &mut self,
@@ -89,7 +89,7 @@ impl JobCheckpoints {
             ", nor of a later step,"
         };
         let absence = absence.map(|(from, to)| {
-            format!("; the controller did not run from {from} to {to}, and agents report saves of that time one after the other")
+            format!("; the controller was restarted at {to}, its journal ends at {from} before, and agents report saves of the time between one after the other")
         });
         format!(
             "no shard of rank {rank} of it{later} had been reported when later steps took its place{}",
@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(
             newest.reason,
             "no shard of rank 0 of it, nor of a later step, had been reported when later steps took its place; the \
-             controller did not run from 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z, and agents report saves of \
-             that time one after the other"
+             controller was restarted at 1970-01-01T00:01:00.000Z, its journal ends at 1970-01-01T00:00:00.000Z before, and \
+             agents report saves of the time between one after the other"
         );
     }
 

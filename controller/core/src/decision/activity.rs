@@ -173,16 +173,26 @@ impl DecisionContext<'_> {
         }
         if let Some(case) = job.activity.case.take() {
             job.end_recovery_from(case);
-            self.close(case, "its ranks worked again; nothing was restarted".to_owned());
+            self.end_idle_case(case);
         }
         if self.state.jobs.get(name).is_some_and(|job| job.case().is_some()) {
             self.wait_at_most(name, self.life_ms());
         }
     }
 
+    fn end_idle_case(&mut self, id: CaseId) {
+        let case = self.state.cases.all().get(&id);
+        if case.is_some_and(|case| case.state == CaseState::FaultPresent) {
+            self.close_present(id, "its ranks worked again");
+        } else {
+            self.close(id, "its ranks worked again; nothing was restarted".to_owned());
+        }
+    }
+
     /// Returns true if the case of an idle job without checkpoints waits for a sign of life instead of a restart.
     pub(crate) fn awaits_life(&mut self, id: CaseId, name: &JobId) -> bool {
         let watches_idle = self.state.watches_idle_jobs();
+        let keeps_present_faults = self.state.keeps_present_faults();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return false;
         };
@@ -191,12 +201,23 @@ impl DecisionContext<'_> {
             return false;
         }
         job.activity.case = Some(id);
-        job.recover_from(id);
-        if let Some(case) = self.state.cases.get_mut(id) {
-            case.state = CaseState::Recovering;
-        }
         let text = "nothing is restarted, because the job has no checkpoints; output or processor time of a rank closes \
                     the case, `rankguard cancel` ends the job";
+        if keeps_present_faults {
+            let clears = "a rank writes output or uses processor time";
+            self.state.cases.set_present(
+                id,
+                "nothing was restarted, because the job has no checkpoints".to_owned(),
+            );
+            if let Some(case) = self.state.cases.get_mut(id) {
+                clears.clone_into(&mut case.clears);
+            }
+        } else {
+            job.recover_from(id);
+            if let Some(case) = self.state.cases.get_mut(id) {
+                case.state = CaseState::Recovering;
+            }
+        }
         self.note(Some(id), text.to_owned());
         true
     }

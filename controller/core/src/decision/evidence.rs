@@ -125,15 +125,18 @@ impl DecisionContext<'_> {
         let settles_attempts = self.state.settles_attempts();
         let dates_exits = self.state.dates_exits();
         let absence = self.state.lives.absence_before(evidence.at);
+        let life = self.state.lives.current();
         let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
         let Some(job) = self.state.jobs.in_generation(name, *generation) else {
             return;
         };
-        if job.plan().is_none_or(|plan| rank.0 >= plan.world_size()) {
+        let Some(plan) = job.plan().filter(|plan| rank.0 < plan.world_size()) else {
             return;
-        }
+        };
+        // A generation that was planned after the absence has no saves of it.
+        let absence = absence.filter(|_| !dates_exits || plan.life != life);
         match &evidence.body {
             EvidenceBody::RankStarted { pid, .. } => {
                 job.rank_started(at, node, *rank, *pid);

@@ -240,7 +240,7 @@ impl DecisionContext<'_> {
         job.hang.told = true;
         let generation = job.generation();
         let merged = job.hang.stacks();
-        let suspects = job.hang.suspects(&merged.odd, &job.places());
+        let suspects = job.hang_suspects(&merged.odd, counts_completed);
         // Diagnosis concludes before the restart, however long the silence has lasted.
         let due = since
             .after(Duration::from_millis(self.state.policy.hang_ms))
@@ -286,7 +286,7 @@ impl DecisionContext<'_> {
         };
         let due = since.after(Duration::from_millis(hang_ms));
         let merged = job.hang.stacks();
-        let suspects = job.hang.suspects(&merged.odd, &job.places());
+        let suspects = job.hang_suspects(&merged.odd, counts_completed);
         // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
         let waits = due > at && job.is_whole();
         if waits {

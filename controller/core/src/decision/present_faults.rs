@@ -95,7 +95,9 @@ impl DecisionState {
 
 fn has_present_fault(job: &Job, case: &Case) -> bool {
     let is_of_generation = case.generation == Some(job.generation());
-    is_of_generation && case.findings.iter().any(|finding| is_rank_affected(job, finding))
+    let is_idle = is_of_generation && job.activity.case == Some(case.id);
+    is_idle
+        || is_of_generation && case.findings.iter().any(|finding| is_rank_affected(job, finding))
         || is_store_fault(case) && job.checkpoints.counts.fails_now()
 }
 
@@ -230,7 +232,7 @@ impl DecisionContext<'_> {
         self.close_present(id, &format!("{} closed the case{reason}", note.by));
     }
 
-    fn close_present(&mut self, id: CaseId, how: &str) {
+    pub(super) fn close_present(&mut self, id: CaseId, how: &str) {
         let at = self.at;
         let Some(case) = self.state.cases.end_present(id) else {
             return;

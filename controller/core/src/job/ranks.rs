@@ -1,7 +1,8 @@
 //! Ranks of the current generation: which run, which have ended, and which have completed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use rankguard_diagnosis::StallSuspect;
 use rankguard_model::{NodeId, ProgressPoint, Rank, Step, Timestamp};
 
 use super::{Job, JobPhase};
@@ -51,6 +52,22 @@ impl Job {
     pub(crate) fn is_all_silent(&self) -> bool {
         let is_silent = |rank: &Rank| self.hang.is_silent(*rank) || self.has_completed(*rank);
         self.running.iter().all(is_silent)
+    }
+
+    /// Returns the ranks for which a hung job most likely waits. With `counts_completed`, these are also the few ranks that
+    /// have not ended although the others completed.
+    pub(crate) fn hang_suspects(&self, odd: &BTreeMap<Rank, String>, counts_completed: bool) -> Vec<StallSuspect> {
+        let suspects = self.hang.suspects(odd, &self.places());
+        let completed = self.completed.len();
+        if !suspects.is_empty() || !counts_completed || completed * 2 <= self.world_size() {
+            return suspects;
+        }
+        let silent = self.hang.nodes().map(|(rank, node)| StallSuspect {
+            rank,
+            node: node.clone(),
+            why: format!("has not ended, while {completed} ranks have completed"),
+        });
+        silent.collect()
     }
 
     /// Records a rank that an agent reports as started.

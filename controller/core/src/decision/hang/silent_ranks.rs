@@ -77,6 +77,11 @@ impl SilentRanks {
         waiting.map(|silent| silent.since.after(limit)).min()
     }
 
+    /// Returns the silent ranks with their nodes.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (Rank, &NodeId)> {
+        self.silent.iter().map(|(rank, silent)| (*rank, &silent.node))
+    }
+
     pub(crate) fn is_silent(&self, rank: Rank) -> bool {
         self.silent.contains_key(&rank)
     }
@@ -142,7 +147,7 @@ impl SilentRanks {
     /// RAS, then ranks with a stack
     /// unlike the others', then ranks behind in steps. `places` holds the nodes of all ranks, because an unresponsive
     /// rank may not have been reported silent.
-    pub(super) fn suspects(&self, odd: &BTreeMap<Rank, String>, places: &BTreeMap<Rank, NodeId>) -> Vec<StallSuspect> {
+    pub(crate) fn suspects(&self, odd: &BTreeMap<Rank, String>, places: &BTreeMap<Rank, NodeId>) -> Vec<StallSuspect> {
         let newest = self.silent.values().map(|silent| silent.step).max();
         let behind = |rank: &Rank| self.silent.get(rank).filter(|silent| Some(silent.step) < newest);
         let late: Vec<Rank> = self
