@@ -74,33 +74,41 @@ fn blame_shared_silence(scene: &FailureScene<'_>, candidate: &mut CauseCandidate
     // The one that began first is the root; those that follow confirm it.
     let earliest = together.iter().min_by_key(|(index, sign)| (sign.at, *index));
     candidate.first = earliest.map_or(candidate.first, |(index, _)| *index);
-    let has_ended = |node: &&NodeId| {
-        let mut of_node = together.iter().filter(|(_, sign)| sign.node() == Some(node));
-        of_node.any(|(_, sign)| sign.what == SignalMeaning::AgentEnded)
-    };
-    if nodes.iter().all(has_ended) {
-        candidate.notes.push(format!(
-            "The agents of {} nodes ended within {} ms ({names}): the connection of each was closed, as for a process that \
-             ends. That points to one cause for all of them, such as an update or a restart of the agents, rather than to \
-             one of the nodes.",
-            nodes.len(),
-            last.millis_since(start)
-        ));
-    } else {
-        candidate
-            .notes
-            .push(silent_note(nodes.len(), last.millis_since(start), &names));
-    }
+    candidate
+        .notes
+        .push(silence_note(&together, &nodes, last.millis_since(start)));
     candidate.blamed = Entity::Unknown;
     candidate.root_rank = None;
     candidate.support.extend(together.iter().map(|(index, _)| *index));
 }
 
-fn silent_note(nodes: usize, span_ms: i64, names: &str) -> String {
-    format!(
-        "{nodes} nodes fell silent within {span_ms} ms ({names}), which points to what they share, such as a rack, a switch or \
-         the network of the controller, rather than to one of them."
-    )
+/// Returns the note about nodes that were silent together, by what is known of the ends of their agents.
+fn silence_note(together: &[(usize, &Signal)], nodes: &BTreeSet<&NodeId>, span_ms: i64) -> String {
+    let count = nodes.len();
+    let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
+    let names = names.join(", ");
+    let is_of = |node: &NodeId, meaning: &SignalMeaning| {
+        let mut of_node = together.iter().filter(|(_, sign)| sign.node() == Some(node));
+        of_node.any(|(_, sign)| sign.what == *meaning)
+    };
+    let was_silent = |sign: &Signal| matches!(sign.what, SignalMeaning::Silent | SignalMeaning::AgentEnded);
+    if nodes.iter().all(|node| is_of(node, &SignalMeaning::AgentEnded)) {
+        format!(
+            "The agents of {count} nodes ended within {span_ms} ms ({names}): the connection of each was closed, as for a \
+             process that ends. That points to one cause for all of them, such as an update or a restart of the agents, \
+             rather than to one of the nodes."
+        )
+    } else if !together.iter().any(|(_, sign)| was_silent(sign)) {
+        format!(
+            "{count} nodes ({names}) returned without the ranks that ran there, and when each ended is not known. That points \
+             to one cause for all of them, such as a restart of the agents or of the machines, rather than to one of the nodes."
+        )
+    } else {
+        format!(
+            "{count} nodes fell silent within {span_ms} ms ({names}), which points to what they share, such as a rack, a switch \
+             or the network of the controller, rather than to one of them."
+        )
+    }
 }
 
 /// Classes of a machine that is not ready for a program, which the program reports as well.

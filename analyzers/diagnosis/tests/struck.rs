@@ -151,6 +151,54 @@ fn a_rank_that_ended_with_its_supervisor_is_described_so() {
 }
 
 #[test]
+fn ranks_that_ended_with_their_supervisor_need_no_sender() {
+    let mut world = World::new();
+    for (ms, rank, pid) in [(1_000, 2, 1002), (1_004, 3, 1003)] {
+        let lost = Classification {
+            signature: SUPERVISOR_LOST.into(),
+            fields: [("supervisor", "812"), ("signal", "9")].into(),
+            ..mark("none", Role::Noise, 0.0)
+        };
+        let body = EvidenceBody::RankExited {
+            pid,
+            exit: ProcessExit::Signal(9),
+            ended_by_agent: false,
+        };
+        world.at(ms, EvidenceSource::Ranks, rank_of(rank), body, vec![lost]);
+    }
+    let case = world.settle();
+    let text: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    let text = text.join("\n");
+    assert!(text.contains("Its supervisor, process 812 of the agent"), "{text}");
+    assert!(!text.contains("nothing shows which was first"), "{text}");
+    assert_eq!(
+        case.findings
+            .iter()
+            .filter(|finding| finding.role == Role::Confirmation)
+            .count(),
+        1,
+        "{:#?}",
+        case.findings
+    );
+}
+
+/// Python raises the exception for the signal.
+#[test]
+fn a_keyboard_interrupt_belongs_to_the_sigint_that_ends_its_rank() {
+    let mut world = World::new();
+    world.says(1_000, 1, "KeyboardInterrupt", mark("job-cancelled", Role::Cascade, 0.6));
+    let case = world.exits(1_220, 1, ProcessExit::Signal(2)).settle();
+    check(&case, "killed-by-signal", &rank_of(1));
+    let raised = case.findings.iter().find(|finding| finding.text == "KeyboardInterrupt");
+    assert_eq!(
+        raised.map(|finding| finding.role),
+        Some(Role::Confirmation),
+        "{:#?}",
+        case.findings
+    );
+}
+
+#[test]
 fn the_case_of_an_exception_names_file_and_line() {
     let mut world = World::new();
     let mut raised = mark("key-error", Role::Root, 0.9);

@@ -667,7 +667,10 @@ impl DecisionContext<'_> {
         let has_completed = job.places().keys().any(|rank| job.has_completed(*rank));
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| works_on.contains(node));
         let is_corrupt = restarts_corrupt_jobs && reports_corruption(concluded);
-        if !on_isolated && !lost_node && !concluded.failed && !is_corrupt {
+        // The agent of the silent node is back, and with it all ranks.
+        let is_whole = dates_outcomes && concluded.node_silent && job.is_whole();
+        let has_failed = concluded.failed && !is_whole;
+        if !on_isolated && !lost_node && !has_failed && !is_corrupt {
             // The outcome of a case is read later, also when the job was restarted for another one.
             return RecoveryDecision::Nothing(if dates_outcomes && has_completed {
                 "no rank of the job had failed, so nothing was restarted"

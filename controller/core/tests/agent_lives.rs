@@ -11,7 +11,7 @@ use rankguard_model::{
     Generation, JobId, JobState, NodeState, ProcessExit, Rank, Role,
 };
 
-use crate::cluster::{Cluster, job, node};
+use crate::cluster::{Cluster, agent_info, job, node};
 
 /// Rules that judged the end of an agent by its silence only.
 const OLDER: u32 = 4;
@@ -339,4 +339,69 @@ impl Cluster {
             self.activity(rank, "output");
         }
     }
+}
+
+/// The agent was away for a moment longer than the limit, and its ranks live: nothing is lost by the time of the verdict.
+#[test]
+fn ranks_of_an_agent_that_returns_before_the_verdict_go_on() {
+    for delay in [Duration::ZERO, Duration::from_millis(7), Duration::from_millis(1_400)] {
+        for least in [3, 4] {
+            let mut cluster = Cluster::new(policy());
+            cluster.submit(least);
+            cluster.obey();
+            cluster.obey();
+            for rank in 0..8 {
+                cluster.progress(rank, 40);
+            }
+            cluster.falls_silent(3);
+            cluster.wait(delay);
+            cluster.joins(3, "1", &[6, 7]);
+            cluster.wait(Duration::from_secs(20));
+            assert_eq!(
+                cluster.generation(),
+                Generation(1),
+                "{delay:?}: {:?}",
+                cluster.announced
+            );
+            assert_eq!(cluster.job().state(), JobState::Running, "{delay:?}");
+        }
+    }
+}
+
+/// Controller and agents were started again: when the agents ended is not known, and the journal's newest entry is the bound.
+#[test]
+fn agents_that_ended_while_the_controller_was_away_were_last_heard_before_its_start() {
+    let mut cluster = Cluster::new(policy());
+    let joins = |cluster: &mut Cluster, number: u32, incarnation: &str| {
+        let mut info = agent_info(&node(number), incarnation);
+        info.boot_id = "5e4a3f52".to_owned();
+        cluster.tell(Event::NodeJoined { info });
+    };
+    (0..4).for_each(|number| joins(&mut cluster, number, "1"));
+    cluster.submit(4);
+    cluster.obey();
+    cluster.obey();
+    (0..8).for_each(|rank| cluster.progress(rank, 40));
+    let newest = cluster.now;
+    cluster.wait(Duration::from_secs(20));
+    cluster.tell(Event::LifeBegan {
+        life: 8,
+        position: 10,
+        newest_at: Some(newest),
+    });
+    cluster.tell(Event::ControllerStarted);
+    for number in 0..4 {
+        cluster.wait(Duration::from_millis(80));
+        joins(&mut cluster, number, "2");
+    }
+    cluster.wait(Duration::from_secs(10));
+    let case = cluster.cases()[0];
+    let texts: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    let text = texts.join("\n");
+    assert_eq!(case.first_at, newest, "{text}");
+    assert!(!text.contains("fell silent within"), "{text}");
+    assert!(
+        text.contains("4 nodes (node-0, node-1, node-2, node-3) returned without the ranks"),
+        "{text}"
+    );
 }

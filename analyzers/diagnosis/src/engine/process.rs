@@ -82,7 +82,20 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         candidate.notes.push(BUS_NOTE.to_owned());
     }
     candidate.notes.extend(lost_supervisor(scene, sign));
+    candidate.support.extend(interrupts(scene, sign, exit));
     Some(candidate)
+}
+
+/// Returns the `KeyboardInterrupt` that Python raises in a rank for the SIGINT that ends it.
+fn interrupts(scene: &FailureScene<'_>, end: &Signal, exit: ProcessExit) -> Vec<usize> {
+    let is_interrupt = matches!(exit.shell_code(), 130) && scene.distinguishes_ends();
+    let is_raised = |(_, mark): &(usize, &Signal)| {
+        is_interrupt
+            && mark.entity.rank().is_some()
+            && mark.entity.rank() == end.rank()
+            && mark.text.contains("KeyboardInterrupt")
+    };
+    scene.marks().filter(is_raised).map(|(index, _)| index).collect()
 }
 
 /// Returns a note about a rank that ended with its supervisor, to which the signal was sent.
@@ -125,6 +138,11 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
         .iter()
         .all(|index| signalled_ranks::has_known_order(first, &scene.signs[*index]));
     let first_rank = first.rank().filter(|_| is_first_known);
+    candidate.support.extend(equal.iter().copied());
+    // The note about the supervisor says what the signals were sent to.
+    if scene.has_fault_ends && all().all(|end| lost_supervisor(scene, end).is_some()) {
+        return candidate;
+    }
     let signal = if matches!(exit, ProcessExit::Code(_)) {
         "a signal"
     } else {
@@ -465,10 +483,11 @@ fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     if let Some(rank) = sign.rank() {
         candidate.notes.push(format!("{}.", sign.text));
         let is_report = |(_, mark): &(usize, &Signal)| {
-            mark.entity.rank() == Some(rank)
-                && mark
-                    .class()
-                    .is_some_and(|class| class.as_str() == classes::HANG_NO_ERROR)
+            let is_suspect = mark.entity.rank() == Some(rank) || mark.field("state") == Some("T");
+            let is_hang = mark
+                .class()
+                .is_some_and(|class| class.as_str() == classes::HANG_NO_ERROR);
+            is_suspect && is_hang
         };
         let reports = scene.marks().filter(|mark| scene.has_fault_ends && is_report(mark));
         candidate.support.extend(reports.map(|(index, _)| index));

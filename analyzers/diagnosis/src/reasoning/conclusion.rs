@@ -47,7 +47,7 @@ struct ConclusionRule {
 }
 
 /// Reasons; the first one that applies is given.
-const RULES: [ConclusionRule; 19] = [
+const RULES: [ConclusionRule; 20] = [
     ConclusionRule {
         strength: CandidateStrength::Overriding,
         applies: |cause| cause.scene.beside_run == Some(RunBeside::EndedWell),
@@ -144,6 +144,11 @@ const RULES: [ConclusionRule; 19] = [
         strength: CandidateStrength::Symptom,
         applies: |_| true,
         reason: "it is a symptom and the cause itself was not seen",
+    },
+    ConclusionRule {
+        strength: CandidateStrength::Outcome,
+        applies: |cause| cause.scene.distinguishes_ends() && cause.first.synthetic && cause.first.exit().is_some(),
+        reason: "a drill ended it",
     },
 ];
 

@@ -72,12 +72,15 @@ impl DecisionContext<'_> {
         has_booted
     }
 
-    /// Returns the time of the last message of a node before its session ended. Under older rules, and if the time is
-    /// unknown, the present time.
+    /// Returns the time of the last message of a node before its session ended. If it ended while the controller was away, that
+    /// is the newest entry of the journal before. Under older rules, and if the time is unknown, the present time.
     fn last_heard(&self, node: &NodeId) -> Timestamp {
         let node = self.state.fleet.get(node).filter(|_| self.state.follows_ended_ranks());
         let last_heard = node.and_then(|node| node.last_heard.or(node.session_ended));
-        last_heard.unwrap_or(self.at)
+        let is_unjoined = node.is_some_and(|node| node.unjoined_since.is_some()) && self.state.dates_exits();
+        let before_start = self.state.lives.current_period().filter(|_| is_unjoined);
+        let before_start = before_start.map(|(newest, _)| newest);
+        last_heard.or(before_start).unwrap_or(self.at)
     }
 
     /// Reports a node as failed if its restarted agent lacks ranks that the state records as running.
