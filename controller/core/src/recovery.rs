@@ -110,7 +110,7 @@ impl DecisionContext<'_> {
         if !matches!(decision, RecoveryDecision::Nothing(_)) {
             self.overtake(older, id, &name, concluded);
             self.attribute(id, &name);
-            self.refer_to_continuation(id, concluded);
+            self.name_continued_case(id, concluded);
         }
         match decision {
             RecoveryDecision::Nothing(_) if self.leaves_faulty_node(id, &name, concluded) => {}

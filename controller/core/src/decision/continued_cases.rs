@@ -1,16 +1,17 @@
 //! Cases that were closed without a restart, and whose failure ended ranks after all.
 //!
 //! A program reports an error, the case is concluded while its process is still alive, and the process ends a moment later: that
-//! is one failure with two cases, because a verdict is not taken back. The first one refers to the second.
+//! is one failure with two cases, because a closed case is not changed. The second one names the first.
 
 use rankguard_diagnosis::ConcludedDraft;
-use rankguard_model::{Case, CaseId, CaseState};
+use rankguard_model::{Case, CaseId, CaseState, ReasoningEntry};
 
 use super::DecisionContext;
 
 impl DecisionContext<'_> {
-    /// Lets closed cases with the first cause of a new case refer to it.
-    pub(crate) fn refer_to_continuation(&mut self, newer: CaseId, concluded: &ConcludedDraft) {
+    /// Names in a new case the closed case with the same first cause for which nothing was restarted.
+    pub(crate) fn name_continued_case(&mut self, newer: CaseId, concluded: &ConcludedDraft) {
+        let at = self.at;
         let Some(cause) = concluded.verdict.first_cause.as_ref() else {
             return;
         };
@@ -18,18 +19,25 @@ impl DecisionContext<'_> {
             return;
         }
         let is_begun_by_it = |case: &&Case| {
-            let is_answered = case.plan.is_some() || case.state != CaseState::Closed;
-            case.id < newer
-                && !is_answered
-                && case.job == concluded.job
-                && case.verdict.first_cause.as_ref() == Some(cause)
+            let is_unanswered = case.plan.is_none() && case.state == CaseState::Closed;
+            let is_same = case.job == concluded.job && case.verdict.first_cause.as_ref() == Some(cause);
+            case.id < newer && is_unanswered && is_same
         };
-        let of_failure = self.state.cases.all().values().filter(is_begun_by_it);
-        let of_failure: Vec<CaseId> = of_failure.map(|case| case.id).collect();
-        for id in of_failure {
-            if let Some(case) = self.state.cases.get_mut(id) {
-                case.outcome = Some(format!("its ranks ended after the verdict, see case {newer}"));
-            }
+        let Some(older) = self
+            .state
+            .cases
+            .all()
+            .values()
+            .rfind(is_begun_by_it)
+            .map(|case| case.id)
+        else {
+            return;
+        };
+        if let Some(case) = self.state.cases.get_mut(newer) {
+            let text = format!(
+                "Case {older} has the same first cause: it was concluded before the ends of ranks were reported."
+            );
+            case.reasoning.push(ReasoningEntry { at, text });
         }
     }
 }

@@ -146,10 +146,21 @@ impl DecisionContext<'_> {
         self.limit_present_faults();
     }
 
-    /// Closes a case about the fault of another one, which takes its evidence.
+    /// Closes a case about the fault of another one, which takes its evidence of that fault.
     fn merge(&mut self, id: CaseId, known: CaseId) {
-        let findings = self.state.cases.all().get(&id).map(|case| case.findings.clone());
-        for finding in findings.into_iter().flatten() {
+        let cases = self.state.cases.all();
+        let (Some(case), Some(fault)) = (cases.get(&id), cases.get(&known)) else {
+            return;
+        };
+        // What happened to machines long after the verdict is another failure, and a drill explains no real fault.
+        let is_of_fault = |finding: &&CaseFinding| {
+            let is_of_job = matches!(finding.entity, Entity::Rank { .. } | Entity::Job { .. });
+            let is_here = finding.entity.node() == fault.verdict.blamed.node();
+            let is_same = is_here && finding.class == fault.verdict.class;
+            (is_of_job || is_same) && (!finding.synthetic || fault.is_synthetic())
+        };
+        let findings: Vec<CaseFinding> = case.findings.iter().filter(is_of_fault).cloned().collect();
+        for finding in findings {
             self.state.cases.add_new_finding(known, finding);
         }
         self.close(id, format!("its fault is that of case {known}, which was open"));
