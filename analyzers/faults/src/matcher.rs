@@ -11,6 +11,7 @@ mod judgement;
 mod kind_cache;
 mod literals;
 mod masked;
+mod mention;
 mod pattern_bounds;
 mod rule;
 

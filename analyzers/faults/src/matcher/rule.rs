@@ -6,7 +6,7 @@ use rankguard_model::{FieldValues, Role, SmolStr};
 use regex::{Captures, Regex};
 
 use super::pattern_bounds::PatternBounds;
-use super::{alternatives, denial};
+use super::{alternatives, denial, mention};
 use crate::catalogue::Catalogue;
 use crate::classes;
 use crate::signature::Signature;
@@ -62,12 +62,15 @@ pub(super) enum KindMatch {
 }
 
 impl RulePatterns {
-    /// Returns the first match that its sentence does not deny, and that is no part of a list of possible causes.
+    /// Returns the first match that its sentence does not deny, that is no part of a list of possible causes, and that the line
+    /// does not only mention.
     fn affirmed<'t>(&self, text: &'t str) -> Option<Captures<'t>> {
         let mut matches = self.wanted.captures_iter(text).take(MATCHES);
         matches.find(|captures| {
             let all = captures.get_match();
-            !denial::is_denied(text, all.start(), all.end()) && !alternatives::is_listed(text, all.start())
+            !denial::is_denied(text, all.start(), all.end())
+                && !alternatives::is_listed(text, all.start())
+                && !mention::is_mentioned(text, all.start())
         })
     }
 }
@@ -167,7 +170,7 @@ impl SignatureRule {
     }
 
     /// Returns the positions of the fields in a text; none if the signature does not match, or if every match is denied
-    /// ([`denial`], [`alternatives`]). A pattern without named groups only runs `is_match`; any other runs once for match and captures.
+    /// or mentioned ([`denial`], [`alternatives`], [`mention`]). A pattern without named groups only runs `is_match`; any other runs once for match and captures.
     pub(super) fn find(&self, text: &str) -> Option<FieldSpans> {
         let patterns = self.patterns();
         let mut captures = if !patterns.fields.is_empty() {
@@ -209,7 +212,7 @@ impl SignatureRule {
 
 /// Returns false only if no match in a text can be withdrawn.
 fn may_withdraw(text: &str) -> bool {
-    denial::may_deny(text) || alternatives::may_list(text)
+    denial::may_deny(text) || alternatives::may_list(text) || mention::may_mention(text)
 }
 
 /// Replaces `\b` of a pattern by the ASCII word boundary. An automaton cannot pass a non-ASCII byte at a Unicode word
