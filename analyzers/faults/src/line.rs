@@ -15,6 +15,7 @@ mod moment;
 mod prefix;
 pub(crate) mod raw;
 mod record;
+mod syslog_host;
 mod syslog_tag;
 
 pub use clean::clean;

@@ -4,6 +4,7 @@ use rankguard_model::Timestamp;
 
 use super::cursor::LineCursor;
 use super::moment::{self, LineClock};
+use super::syslog_host::SyslogWords;
 use super::{LogLevel, ParsedLine, launcher};
 
 /// Removes one prefix from `line.text`. Returns false if none is left.
@@ -244,8 +245,9 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     line.at = line.at.or(at);
     c.spaces();
     if !bracket {
+        let stamp = &line.text[..line.text.len() - c.rest.len()];
         container_stream(&mut c);
-        system_log(&mut c, line);
+        system_log(&mut c, line, stamp);
     }
     if c.eat("- ") || c.eat("| ") || c.eat(": ") {
         c.spaces();
@@ -330,7 +332,7 @@ fn container_stream(c: &mut LineCursor<'_>) {
 }
 
 /// Parses `host kernel: `, `host program[123]: ` of syslog and journal.
-fn system_log<'a>(c: &mut LineCursor<'a>, line: &mut ParsedLine<'a>) {
+fn system_log<'a>(c: &mut LineCursor<'a>, line: &mut ParsedLine<'a>, stamp: &str) {
     let mut next = *c;
     let Some(host) = next.run(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) else {
         return;
@@ -346,10 +348,17 @@ fn system_log<'a>(c: &mut LineCursor<'a>, line: &mut ParsedLine<'a>) {
         return;
     };
     let mut bracketed = next;
-    if bracketed.eat("[") && bracketed.digits(10).is_some() && bracketed.eat("]") {
+    let has_process = bracketed.eat("[") && bracketed.digits(10).is_some() && bracketed.eat("]");
+    if has_process {
         next = bracketed;
     }
-    if !next.eat(": ") || level_of(host).is_some() {
+    let words = SyslogWords {
+        stamp,
+        host,
+        program,
+        has_process,
+    };
+    if !next.eat(": ") || level_of(host).is_some() || !words.name_host() {
         return;
     }
     line.host = Some(host);

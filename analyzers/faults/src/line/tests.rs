@@ -306,3 +306,28 @@ fn numbers_and_names_that_are_no_clock_and_no_host_stay() {
         assert_eq!(read(text).text, text);
     }
 }
+
+#[test]
+fn words_of_a_message_are_no_hosts_of_a_system_log() {
+    let host = |text: &'static str| parse(text, &LineClock::default()).host;
+    for text in [
+        "2026-11-30 10:00:01 caught torch.OutOfMemoryError: CUDA out of memory",
+        "2026-11-30 10:00:01,120 loading checkpoint: /ckpt/5",
+        "2026-11-30T10:00:01Z retrying upload: 3 of 5",
+        "2026-11-30T10:00:01+00:00 raised RuntimeError: stop",
+        "2026-11-30 10:00:01 fine-tuning model: gpt",
+        "2026-11-30 10:00:01 rank3 worker: ready",
+        "Nov 30 10:00:01 ignoring UserWarning: old",
+    ] {
+        assert_eq!(host(text), None, "{text}");
+    }
+    for (text, name) in [
+        ("Nov 30 10:00:01 head slurmd: error", "head"),
+        ("2026-11-30T10:00:01.123456+00:00 head slurmd: error", "head"),
+        ("2026-11-30T10:00:01+0000 head slurmd[812]: error", "head"),
+        ("2026-11-30 10:00:01 head kernel: NVRM: Xid", "head"),
+        ("2026-11-30 10:00:01 gpu07 slurmd: error", "gpu07"),
+    ] {
+        assert_eq!(host(text), Some(name), "{text}");
+    }
+}
