@@ -21,6 +21,7 @@ mod daemon_ends;
 mod dead_actors;
 mod error_file;
 mod excuse;
+mod exit_status;
 mod explanation;
 mod flight;
 mod group;

@@ -1,7 +1,9 @@
 //! Formats in which frameworks, launchers and schedulers state the start and the end of a run.
 
 use rankguard_faults::line::{LineClock, clean, parse};
+use rankguard_model::Rank;
 
+use crate::exit_status::stated_end;
 use crate::outcome::{EndSource, RunEvent, RunRecord, RunResult};
 use crate::progress::{is_completion, is_done};
 use crate::statement::{statement, states_end_only};
@@ -62,54 +64,6 @@ const FAILED_STATES: [&str; 12] = [
 /// Text of Slurm for a job that it stops to start it again later.
 const REQUEUE: &str = "DUE TO JOB REQUEUE";
 
-/// Phrases before the exit status of a process.
-const STATUSES: [&str; 12] = [
-    "exit code",
-    "exit status",
-    "exit_status",
-    "exitcode",
-    "exit_code",
-    "exited with code",
-    "exited with status",
-    "exiting with code",
-    "exiting with status",
-    "exited, code=exited, status",
-    "return code",
-    "returned with code",
-];
-
-/// Subjects that denote the whole run.
-const RUNS: [&str; 10] = [
-    "job",
-    "main",
-    "training",
-    "trainer",
-    "program",
-    "python",
-    "script",
-    "container",
-    "evaluation",
-    "run",
-];
-
-/// Subjects that denote a step besides the run.
-const STEPS: [&str; 14] = [
-    "cleanup",
-    "epilog",
-    "prolog",
-    "upload",
-    "download",
-    "install",
-    "check",
-    "probe",
-    "hook",
-    "nvidia-smi",
-    "git",
-    "pip",
-    "build",
-    "worker",
-];
-
 /// Parses the record in a line, if there is one.
 pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
     let line = &line[..line.floor_char_boundary(4_000)];
@@ -124,20 +78,26 @@ pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
     let of_job = line.contains(":::MLL") || matches!(event, RunEvent::Ended(_, EndSource::Scheduler));
     Some(RunRecord {
         line: number,
-        rank: parsed.rank.filter(|_| !of_job),
+        rank: parsed.rank.or_else(|| ended_rank(parsed.text)).filter(|_| !of_job),
         job: job_number(line),
         event,
         describes: pod_phase(&parsed.text.to_ascii_lowercase()).is_some(),
     })
 }
 
+/// Returns the rank that a message names as the one that ended.
+fn ended_rank(text: &str) -> Option<Rank> {
+    stated_end(&text.to_ascii_lowercase())?.rank
+}
+
 fn event(text: &str) -> Option<RunEvent> {
     let lower = text.to_ascii_lowercase();
     mlperf(&lower)
         .or_else(|| pod_phase(&lower))
+        .or_else(|| listed_phase(text))
         .or_else(|| slurm(text))
         .or_else(|| launcher(text, &lower))
-        .or_else(|| exit_status(&lower))
+        .or_else(|| stated_end(&lower).map(|end| end.event))
         .or_else(|| framework(text, &lower))
         .or_else(|| is_last_work(text).then_some(RunEvent::Ended(RunResult::Success, EndSource::Work)))
 }
@@ -175,6 +135,25 @@ fn pod_phase(lower: &str) -> Option<RunEvent> {
         "pending" | "running" => Some(RunEvent::Started),
         _ => None,
     }
+}
+
+/// Parses a row of `kubectl get`: name, ready containers, status of a pod; name, status, completions of a job (since Kubernetes 1.31).
+fn listed_phase(text: &str) -> Option<RunEvent> {
+    let mut words = text.split_whitespace().skip(1);
+    let pair = [words.next()?, words.next()?];
+    let is_count = |word: &str| {
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        word.split_once('/')
+            .is_some_and(|(one, all)| digits(one) && digits(all))
+    };
+    let state = match pair {
+        [ready, "Completed"] if is_count(ready) => true,
+        [ready, "Error" | "OOMKilled"] if is_count(ready) => false,
+        ["Complete", count] if is_count(count) => true,
+        ["Failed", count] if is_count(count) => false,
+        _ => return None,
+    };
+    Some(ended(state, EndSource::Framework))
 }
 
 /// Parses final states of `scontrol show job` and `sacct`, the record of slurmctld, and cancelled steps.
@@ -239,42 +218,6 @@ fn launcher(text: &str, lower: &str) -> Option<RunEvent> {
         // Open MPI and PRRTE, after the loss of a daemon (`help-errmgr-base.txt`).
         || lower.contains("therefore will terminate the job");
     failed.then(|| ended(false, EndSource::Process))
-}
-
-/// Parses the exit status of the run: its subject is the run, or the line begins with the status.
-fn exit_status(lower: &str) -> Option<RunEvent> {
-    let (at, phrase) = STATUSES
-        .iter()
-        .find_map(|phrase| Some((lower.find(phrase)?, *phrase)))?;
-    let subject = lower[..at].trim();
-    let value = lower[at + phrase.len()..].trim_start_matches([' ', ':', '=', '(', '\t']);
-    let digits = value
-        .trim_start_matches('-')
-        .bytes()
-        .take_while(u8::is_ascii_digit)
-        .count();
-    // `exit code 0.5`, `0:0` and `0/1` are something else.
-    let rest = value.trim_start_matches('-').get(digits..).unwrap_or_default();
-    let fraction = rest.strip_prefix(['.', ':', '/']);
-    if digits == 0 || fraction.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
-        return None;
-    }
-    let has = |list: &[&str]| {
-        let mut words = subject.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-        words.any(|word| list.contains(&word))
-    };
-    let whole = subject.is_empty() || has(&RUNS);
-    let success = value.starts_with('0');
-    if has(&STEPS) {
-        return None;
-    }
-    let after = subject.rsplit_once("process").map(|(_, rest)| rest.trim_start());
-    let numbered = after.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    if whole || has(&["process"]) && !numbered {
-        return Some(ended(success, EndSource::Process));
-    }
-    // Exit of one process of several.
-    (success && has(&["process"])).then(|| ended(true, EndSource::Work))
 }
 
 /// Parses end records of training frameworks.
@@ -447,6 +390,14 @@ mod tests {
         check("3 ranks passed the barrier in 4s", None);
         check("[n1][INFO] Process 77 exits successfully.", None);
         check("Process 77 exits successfully.", Some(ended(true, EndSource::Work)));
+        check(
+            "train-0   0/1     Completed   0          12m",
+            Some(ended(true, EndSource::Framework)),
+        );
+        check(
+            "train   Failed   0/1   12m   12m",
+            Some(ended(false, EndSource::Framework)),
+        );
         check("Epoch 3/3: loss 0.4", Some(ended(true, EndSource::Work)));
         check(
             "Job finished at Wed Mar  4 10:00:52",

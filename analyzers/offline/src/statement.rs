@@ -1,6 +1,8 @@
 //! Outcomes stated in plain words: `Job 'a1' succeeded`, `experiment finished, status: SUCCESS`,
 //! `{"event": "job_state", "state": "SUCCEEDED"}`. The subject has to be the run, not a step of it.
 
+use std::borrow::Cow;
+
 use crate::outcome::RunResult;
 
 /// Words for a run.
@@ -58,7 +60,26 @@ const WORDS: usize = 40;
 pub(crate) fn statement(lower: &str) -> Option<RunResult> {
     // `job_state` is a field of a job, and `run_12` the name of a run.
     let fields = words(lower, |c| !c.is_ascii_alphanumeric());
-    field(&fields).or_else(|| sentence(&words(lower, |c| !c.is_ascii_alphanumeric() && c != '_' && c != '-')))
+    let is_edge = |c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-';
+    field(&fields).or_else(|| sentence(&words(&without_name(lower), is_edge)))
+}
+
+/// Returns a line without the quoted name behind a word for a run: `job 'raysubmit_x' succeeded`.
+fn without_name(lower: &str) -> Cow<'_, str> {
+    let name = |quote: char| {
+        let start = lower.find(&format!(" {quote}"))?;
+        let is_run = lower[..start]
+            .rsplit(' ')
+            .next()
+            .is_some_and(|word| RUNS.contains(&word));
+        let rest = &lower[start + 2..];
+        let end = rest.find(quote).filter(|end| is_run && !rest[..*end].contains(' '))?;
+        Some((start, start + 2 + end + 1))
+    };
+    match name('\'').or_else(|| name('"')) {
+        Some((start, end)) => Cow::Owned(format!("{}{}", &lower[..start], &lower[end..])),
+        None => Cow::Borrowed(lower),
+    }
 }
 
 fn words(lower: &str, splits: impl Fn(char) -> bool) -> Vec<&str> {
@@ -99,7 +120,8 @@ fn sentence(words: &[&str]) -> Option<RunResult> {
 /// Returns true if a lower-case line states only that a job or script ended, not that it succeeded. "Job completed" is
 /// such a line too if nothing is before it: Kubernetes lists it as the message of an event.
 pub(crate) fn states_end_only(lower: &str) -> bool {
-    let words = words(lower, |c| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+    let lower = without_name(lower);
+    let words = words(&lower, |c| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
     let is_subject = |at: &usize| RUNS.contains(&words[*at]) && has_ended(&words, *at);
     let subjects: Vec<&str> = (0..words.len()).filter(is_subject).map(|at| words[at]).collect();
     let is_scripted = subjects.iter().all(|subject| SCRIPTED.contains(subject));
@@ -127,6 +149,7 @@ mod tests {
     #[test]
     fn runs_state_how_they_ended() {
         check("Job 'raysubmit_1' succeeded", Some(RunResult::Success));
+        check("Job 'raysubmit_xYz' succeeded", Some(RunResult::Success));
         check("Run finished successfully.", Some(RunResult::Success));
         check("experiment finished, status: SUCCESS", Some(RunResult::Success));
         check(

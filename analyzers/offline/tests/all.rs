@@ -26,6 +26,7 @@ mod open_ends;
 mod outcomes;
 mod overcome;
 mod periods;
+mod quoted_values;
 mod raising_code;
 mod run_structure;
 mod same_bytes;
