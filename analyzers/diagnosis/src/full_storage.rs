@@ -48,11 +48,41 @@ fn blame_place(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
         candidate.blamed = Entity::Unknown;
         candidate.root_rank = None;
     } else {
-        candidate.notes.push(format!(
-            "Only node {first} reports it, so the full file system is one of that node."
-        ));
+        candidate.notes.push(reach(scene, first, &reports, of_job.len()));
         candidate.blamed = Entity::Node { node: (*first).clone() };
     }
+}
+
+/// Returns a sentence about the nodes that the file system may belong to. One node that reports it shows a file system of that
+/// node only if ranks of another node wrote to the same folder without a complaint.
+fn reach(scene: &FailureScene<'_>, node: &NodeId, reports: &[&Signal], nodes_of_job: usize) -> String {
+    if nodes_of_job < 2 {
+        return format!(
+            "All ranks of the job ran on node {node}, so the full file system may be one of that node or one that nodes \
+             share."
+        );
+    }
+    let folders: BTreeSet<&str> = reports.iter().filter_map(|sign| folder_of(&sign.text)).collect();
+    let is_other = |sign: &Signal| sign.node().is_some_and(|other| other != node);
+    let writes = |sign: &Signal| folders.iter().any(|folder| sign.text.contains(folder));
+    if scene.signs.iter().any(|sign| is_other(sign) && writes(sign)) {
+        return format!(
+            "Only node {node} reports it, and a rank of another node used the same folder, so the full file system is one of \
+             that node."
+        );
+    }
+    format!(
+        "Only node {node} reports it. Nothing shows that ranks of other nodes wrote there, so the full file system may be one \
+         of that node or one that nodes share."
+    )
+}
+
+/// Returns the folder of the first absolute path in a message, with the slash at its end.
+fn folder_of(text: &str) -> Option<&str> {
+    let mut words = text.split([' ', '\'', '"', '`', ',', '(', ')', ';']);
+    let path = words.find(|word| word.len() > 1 && word.starts_with('/'))?;
+    let end = path.rfind('/').filter(|end| *end > 0)?;
+    Some(&path[..=end])
 }
 
 /// Returns the path of a store error.

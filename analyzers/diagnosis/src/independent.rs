@@ -14,6 +14,7 @@ use crate::first_rank::reporting_node;
 use crate::knowledge::ClassEntry;
 use crate::links::is_link_up;
 use crate::own_exceptions::{LOST_PEER_CLASSES, is_about_others, is_own_error};
+use crate::shared_services::reporting_rank;
 use crate::storage::is_answered;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, speaker};
 
@@ -45,7 +46,7 @@ impl LocalFailure {
         let is_named = winner.strength >= CandidateStrength::Cause;
         let kind = Self::of(scene, first, winner.class.as_str()).filter(|_| is_named);
         let kind = kind.or_else(|| is_of_process(scene, winner).then_some(Self::Process));
-        kind.filter(|_| winner.shared.is_none())
+        kind.filter(|_| winner.shared.is_none() || reporting_rank(scene, winner).is_some())
     }
 
     fn of(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<Self> {
@@ -76,7 +77,8 @@ fn is_of_process(scene: &FailureScene<'_>, winner: &CauseCandidate) -> bool {
         _ => CandidateStrength::Cause,
     };
     let is_family = matches!(family, Some(FailureFamily::Process | FailureFamily::Software));
-    is_family && winner.root_rank.is_some() && winner.strength >= least
+    let has_rank = winner.root_rank.or_else(|| reporting_rank(scene, winner)).is_some();
+    is_family && has_rank && winner.strength >= least
 }
 
 /// Returns true for a wrong call that a program raised: `TypeError`, `AttributeError` and the like.

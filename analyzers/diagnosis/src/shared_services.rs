@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::Entity;
+use rankguard_model::{Entity, Rank};
 
 use crate::first_rank::reporting_node;
 use crate::{CauseCandidate, FailureScene, Signal};
@@ -43,8 +43,50 @@ const SERVER_ERRORS: &[&str] = &[
     "reduce your request rate",
 ];
 
+/// Reports about a key, a token or a login that a service does not accept (any more): error codes of the AWS, Google and Azure
+/// clients, of registries and of model hubs. Lower case.
+const CREDENTIAL_ERRORS: &[&str] = &[
+    "expiredtoken",
+    "token has expired",
+    "token is expired",
+    "token expired",
+    "token included in the request is expired",
+    "credentials have expired",
+    "credentials expired",
+    "requestexpired",
+    "invalidaccesskeyid",
+    "invalidclienttokenid",
+    "unrecognizedclient",
+    "signaturedoesnotmatch",
+    "authorizationheadermalformed",
+    "unable to locate credentials",
+    "nocredentialserror",
+    "defaultcredentialserror",
+    "could not automatically determine credentials",
+    "invalid_grant",
+    "invalid credentials",
+    "invalid user token",
+    "invalid username or password",
+    "authenticationfailed",
+    "authentication required",
+    "401 client error",
+    "401 unauthorized",
+    "key has expired",
+    "api key",
+];
+
+/// Reports of a client that reached no server of an object store. Lower case.
+const UNREACHED: &[&str] = &[
+    "could not connect to the endpoint",
+    "timeout on endpoint",
+    "connection was closed before we received a valid response",
+];
+
+/// Credentials that a job presents.
+const CREDENTIALS: &str = "the credentials of the job";
+
 /// Services, by class. Classes that are missing here name a request of the job, or their own engine blames the part.
-const SERVICES: [SharedService; 6] = [
+const SERVICES: [SharedService; 9] = [
     SharedService {
         class: classes::CONTROL_PLANE_ERROR,
         words: &[],
@@ -74,6 +116,16 @@ const SERVICES: [SharedService; 6] = [
     },
     SharedService {
         class: classes::OBJECT_STORAGE_ERROR,
+        words: CREDENTIAL_ERRORS,
+        name: CREDENTIALS,
+    },
+    SharedService {
+        class: classes::OBJECT_STORAGE_ERROR,
+        words: UNREACHED,
+        name: "the connection to the object store",
+    },
+    SharedService {
+        class: classes::OBJECT_STORAGE_ERROR,
         words: SERVER_ERRORS,
         name: "the object store",
     },
@@ -82,6 +134,22 @@ const SERVICES: [SharedService; 6] = [
         words: &[],
         name: "a service of the platform",
     },
+    SharedService {
+        class: classes::PERMISSION_DENIED,
+        words: CREDENTIAL_ERRORS,
+        name: CREDENTIALS,
+    },
+];
+
+/// Classes of a part that a rank only reports: its message is about a file system, a service or credentials, which other ranks use
+/// as well.
+const REPORTED: [&str; 6] = [
+    classes::DISK_FULL,
+    classes::DNS_FAILURE,
+    classes::EXTERNAL_SERVICE_UNAVAILABLE,
+    classes::OBJECT_STORAGE_ERROR,
+    classes::PERMISSION_DENIED,
+    classes::STORAGE_IO_ERROR,
 ];
 
 /// Texts of errors of a file system: EIO, EREMOTEIO, EUCLEAN, ESTALE, ENOTCONN. Lower case.
@@ -117,12 +185,43 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         let is_unplaced = candidate.blamed == scene.job_entity() && candidate.root_rank.is_none();
         is_unplaced && candidate.shared.is_none()
     };
-    for candidate in ranking.iter_mut().filter(|other| is_of_job(other)) {
+    for candidate in ranking
+        .iter_mut()
+        .filter(|other| is_of_job(other) || is_only_reported(other))
+    {
         if let Some(name) = shared_part(scene, candidate) {
+            candidate.notes.extend(reporter(candidate));
             candidate.shared = Some(name);
             candidate.blamed = Entity::Unknown;
+            candidate.root_rank = None;
         }
     }
+}
+
+/// Returns true if a rank, or the job for one of its ranks, is blamed for a part that it only reports.
+fn is_only_reported(candidate: &CauseCandidate) -> bool {
+    let is_placed = matches!(candidate.blamed, Entity::Rank { .. } | Entity::Job { .. });
+    is_placed && candidate.shared.is_none() && REPORTED.contains(&candidate.class.as_str())
+}
+
+/// Returns the only rank that reports the part that a candidate blames; none if several do, or if no rank does. What one rank
+/// reports need not concern others.
+pub(crate) fn reporting_rank(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<Rank> {
+    if candidate.blamed != Entity::Unknown || !REPORTED.contains(&candidate.class.as_str()) {
+        return None;
+    }
+    let rank = scene.signs[candidate.first].entity.rank()?;
+    let mut support = candidate.support.iter().map(|index| &scene.signs[index]);
+    support.all(|sign| sign.entity.rank() == Some(rank)).then_some(rank)
+}
+
+/// Returns a sentence about the rank that reports a shared part.
+fn reporter(candidate: &CauseCandidate) -> Option<String> {
+    let rank = candidate.blamed.rank().or(candidate.root_rank)?;
+    Some(match candidate.blamed.node().filter(|node| !node.as_str().is_empty()) {
+        Some(node) => format!("Rank {rank} on node {node} reports it and is not to blame."),
+        None => format!("Rank {rank} reports it and is not to blame."),
+    })
 }
 
 fn shared_part(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<String> {
@@ -144,7 +243,7 @@ fn shared_part(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<S
     if is_full || class == classes::STORAGE_IO_ERROR && has_any(&FILE_SYSTEM_ERRORS) {
         let support = candidate.support.iter().map(|index| &*scene.signs[index]);
         let paths: BTreeSet<&str> = support.filter_map(|sign| quoted_path(&sign.text)).collect();
-        return Some(match paths.first().filter(|_| paths.len() == 1) {
+        return Some(match common_path(&paths) {
             Some(path) => format!("the file system of {path}"),
             None => "a file system that the log does not name".to_owned(),
         });
@@ -186,6 +285,20 @@ fn completion_peer(sign: &Signal) -> Option<&str> {
     Some(&rest[..end]).filter(|peer| !peer.is_empty())
 }
 
+/// Returns the only path, or the folder that all paths lie in; none if that is only the root.
+fn common_path<'p>(paths: &BTreeSet<&'p str>) -> Option<&'p str> {
+    let first = *paths.first()?;
+    // Of sorted texts, the first and the last differ earliest.
+    let last = *paths.last()?;
+    let same = first.bytes().zip(last.bytes()).take_while(|(one, other)| one == other);
+    let same = same.count();
+    if same == first.len() && same == last.len() {
+        return Some(first);
+    }
+    let folder = first.as_bytes()[..same].iter().rposition(|byte| *byte == b'/')?;
+    (folder > 0).then(|| &first[..folder])
+}
+
 /// Returns the absolute path that an error quotes: `OSError: [Errno 116] Stale file handle: '/data/a.pt'`.
 fn quoted_path(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once(": '/").or_else(|| text.split_once(": \"/"))?;
@@ -197,6 +310,20 @@ fn quoted_path(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_one_folder_name_it() {
+        for (paths, expect) in [
+            (vec!["/mnt/a/1.pt"], Some("/mnt/a/1.pt")),
+            (vec!["/mnt/a/1.pt", "/mnt/a/2.pt", "/mnt/a/b/3.pt"], Some("/mnt/a")),
+            (vec!["/mnt/a", "/mnt/ab"], Some("/mnt")),
+            (vec!["/data/a", "/home/a"], None),
+            (vec![], None),
+        ] {
+            let all: BTreeSet<&str> = paths.iter().copied().collect();
+            assert_eq!(common_path(&all), expect, "{paths:?}");
+        }
+    }
 
     #[test]
     fn an_error_quotes_its_path() {

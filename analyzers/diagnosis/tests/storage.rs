@@ -228,8 +228,23 @@ fn a_full_disk_is_one_of_the_node_of_the_ranks_that_report_it() {
             ("disk-full", &on_node(2)),
             "{ranks:?}"
         );
-        assert!(says(&case, "Only node n2 reports it"), "{:?}", case.reasoning);
+        assert!(
+            says(&case, "Only node n2 reports it. Nothing shows"),
+            "{:?}",
+            case.reasoning
+        );
     }
+    // The ranks of a job on one node show nothing about other nodes.
+    let mut world = World::new();
+    world.job(|job| job.placements.retain(|rank, _| rank.0 < 2));
+    let case = writes_fail(&mut world, &[0], FULL);
+    assert_eq!(case.verdict.blamed, on_node(1));
+    assert!(
+        says(&case, "All ranks of the job ran on node n1"),
+        "{:?}",
+        case.reasoning
+    );
+    assert!(!says(&case, "Only node n1"), "{:?}", case.reasoning);
     let case = writes_fail(&mut World::new(), &[0, 2], FULL);
     let part = case.verdict.blamed_part.as_deref();
     assert_eq!(part, Some("a file system that the nodes of the job share"));

@@ -320,9 +320,9 @@ fn the_link_of_a_slot_goes_down_with_its_gpu() {
 fn a_rank_label_after_a_level_names_the_rank() {
     let case = only(&[(
         "train.log",
-        "2026-03-04 08:00:00,000 ERROR [rank3]: OSError: [Errno 28] No space left on device: '/local/x.bin'\n",
+        "2026-03-04 08:00:00,000 ERROR [rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
     )]);
-    assert_eq!((case.class.as_str(), case.root_rank), ("disk-full", Some(Rank(3))));
+    assert_eq!((case.class.as_str(), case.root_rank), ("cuda-oom", Some(Rank(3))));
 }
 
 #[test]
