@@ -69,9 +69,14 @@ pub(crate) fn ranking(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
 }
 
 /// Returns true if the log of a rank reports that a process was killed, such as the shell that started it, and the rank
-/// ended.
+/// ended; in logs without agents, if a rank was killed.
 fn reports_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate) -> bool {
-    let is_kill = scene.distinguishes_ends() && winner.class.as_str() == classes::KILLED_BY_SIGNAL;
+    let is_class = winner.class.as_str() == classes::KILLED_BY_SIGNAL;
+    // In logs that are read later, a launcher reports the end of a rank that it names.
+    if scene.is_of_logs() {
+        return is_class;
+    }
+    let is_kill = scene.distinguishes_ends() && is_class;
     let writer = scene.signs[winner.first].entity.rank().filter(|_| is_kill);
     writer.is_some() && winner.root_rank == writer && scene.exits().any(|(_, end, ..)| end.rank() == writer)
 }
@@ -141,7 +146,12 @@ fn limited_opinion(
     };
     SceneVerdict {
         findings: roles::findings(scene, winner),
-        reasoning: reasoning::note(scene, &named_servers::with_note(winner, server), &verdict, now),
+        reasoning: reasoning::note(
+            scene,
+            &named_servers::with_note(winner, server),
+            &verdict,
+            now,
+        ),
         clears: mitigation::clears_of(scene, winner, known),
         signature: signature::of(known, &verdict, &scene.signs[winner.first]),
         headline: signature::headline(known, &verdict, &scene.signs[winner.first]),

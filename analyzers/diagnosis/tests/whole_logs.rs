@@ -128,7 +128,7 @@ fn first_rank_of_local_1(entity: Entity) -> Option<Rank> {
     let job = JobId::from("train");
     let scene = FailureScene::new(&signs, Some(&job), Generation(1), &placements, Catalogue::builtin());
     let opinion = diagnose(&scene, Timestamp::from_millis(2_000));
-    assert_eq!(opinion.verdict.class.as_str(), "host-oom-kill");
+    assert_eq!(opinion.verdict.class.as_str(), "killed-by-signal");
     opinion.verdict.root_rank
 }
 

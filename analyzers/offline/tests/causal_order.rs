@@ -382,7 +382,7 @@ fn a_step_that_ends_after_a_task_crashed_was_not_cancelled_from_outside() {
     for (report, class) in [
         ("srun: error: n3: task 12: Segmentation fault (core dumped)", "segfault"),
         ("srun: error: n3: task 12: Aborted (core dumped)", "process-aborted"),
-        ("srun: error: n3: task 12: Killed", "host-oom-kill"),
+        ("srun: error: n3: task 12: Killed", "killed-by-signal"),
     ] {
         let cases = diagnose(&[("slurm-4.out", &format!("{report}\n{end}"))]);
         assert_eq!(classes(&cases), [class], "{report}");

@@ -169,7 +169,7 @@ fn the_quoted_exception_is_the_classified_one() {
 
 #[test]
 fn a_local_rank_of_one_of_several_nodes_is_no_rank_of_the_job() {
-    for (code, class) in [(-11, "segfault"), (-9, "host-oom-kill")] {
+    for (code, class) in [(-11, "segfault"), (-9, "killed-by-signal")] {
         let ended = format!(
             "trn6: [2026-01-14 22:05:09,311] ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: {code}) \
              local_rank: 2 (pid: 4021) of binary: /opt/py/bin/python\n"

@@ -30,7 +30,7 @@ fn a_stated_end_of_a_rank_is_a_failure_of_that_rank() {
         ),
         (
             "ERROR:composer.cli.launcher:Global rank 5 (PID 7) exited with code -9",
-            "host-oom-kill",
+            "killed-by-signal",
             5,
         ),
         ("process of rank 4 was killed by signal 6", "launcher-child-failed", 4),

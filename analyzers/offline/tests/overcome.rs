@@ -227,9 +227,9 @@ fn who_is_killed_after_the_step_was_aborted_is_killed_by_slurm() {
     let trace = "KeyError: 'ecutrho'";
     let of = |lines: [&str; 3]| of("scheduler", &lines.join("\n")).class;
     assert_eq!(of([trace, aborted, killed]), "key-error");
-    assert_eq!(of([aborted, "step 1 loss 2.0", killed]), "host-oom-kill");
-    // The kernel killed a task first, and Slurm ended the others for it.
-    assert_eq!(of(["step 1 loss 2.0", killed, aborted]), "host-oom-kill");
+    assert_eq!(of([aborted, "step 1 loss 2.0", killed]), "killed-by-signal");
+    // A task was killed first, and Slurm ended the others for it.
+    assert_eq!(of(["step 1 loss 2.0", killed, aborted]), "killed-by-signal");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, ProcessExit, Rank, Role, Severity};
 
 use super::{
-    CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
+    CandidateMap, FailureFamily, MachineRef, NodeSignals, confidence, confirm_ends, machine_of, roots, same_node,
 };
 use crate::exit_class::is_fault;
 use crate::own_exceptions::explaining_exceptions;
@@ -76,7 +76,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         candidate.support.insert(index);
         candidate.score = candidate.score.max(score);
     }
-    add(all, suspected(scene));
+    all.extend(suspected(scene));
     if !found.is_empty() {
         let silent = NodeSignals::new(scene.silent());
         let exits = NodeSignals::new(scene.exits().map(|(index, sign, ..)| (index, sign)));
@@ -87,34 +87,57 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     }
 }
 
-/// Suspects an OOM kill if a log reports SIGKILL and no sender. A kernel out of memory is its most frequent source,
-/// which is no proof; if the process itself was supervised, its exit is stronger evidence.
-fn suspected(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
+/// Suspects an OOM kill if a log reports SIGKILL and no sender. A kernel out of memory is its most frequent source, which is no
+/// proof; if the process itself was supervised, its exit is stronger evidence. Launchers and Slurm send SIGKILL themselves, so
+/// what they report is a kill by a signal first, as for a supervised rank.
+fn suspected(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     if scene.exits().next().is_some() {
-        return None;
+        return Vec::new();
     }
-    let (index, sign) = scene.marks().find(|(_, sign)| {
+    let found = scene.marks().find(|(_, sign)| {
         let oom = sign
             .class()
             .is_some_and(|class| class.as_str() == classes::HOST_OOM_KILL);
         oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
-    })?;
-    // The highest score of an outcome; the arbiter bounds its certainty.
-    let mut candidate = CauseCandidate::new(
-        classes::HOST_OOM_KILL,
-        scene.job_entity(),
-        index,
-        CandidateStrength::Outcome,
-        0.8,
-    );
+    });
+    let Some((index, sign)) = found else {
+        return Vec::new();
+    };
     // The launcher's report of the same line names the child, often by its local rank.
     let named = |other: &Signal| other.rank_named().or_else(|| first_rank::global_rank(scene, other));
     let same_line = |other: &&Signal| other.evidence == sign.evidence;
-    candidate.root_rank = scene.each().map(|(_, sign)| sign).filter(same_line).find_map(named);
-    candidate.notes.push(
-        "A process was killed and nothing says by whom; a host that ran out of memory is the usual reason, and its kernel log would tell.".to_owned(),
-    );
-    Some(candidate)
+    let rank = scene.each().map(|(_, sign)| sign).filter(same_line).find_map(named);
+    // The highest score of an outcome; the arbiter bounds its certainty.
+    let make = |class: &str, score: f64, note: &str| {
+        let strength = CandidateStrength::Outcome;
+        let mut candidate = CauseCandidate::new(class, scene.job_entity(), index, strength, score);
+        candidate.root_rank = rank;
+        candidate.notes.push(note.to_owned());
+        candidate
+    };
+    if !scene.has_fault_ends || is_shell_report(&sign.text) {
+        return vec![make(classes::HOST_OOM_KILL, 0.8, SHELL_NOTE)];
+    }
+    vec![
+        make(classes::KILLED_BY_SIGNAL, 0.8, LAUNCHER_NOTE),
+        make(classes::HOST_OOM_KILL, 0.7, LAUNCHER_NOTE),
+    ]
+}
+
+/// Note of a kill that a shell reports.
+const SHELL_NOTE: &str = "A process was killed and nothing says by whom; a host that ran out of memory is the usual reason, and its kernel log would tell.";
+
+/// Note of a kill that a launcher reports.
+const LAUNCHER_NOTE: &str = "A process was killed and nothing says by whom: a kernel out of memory, a launcher, a scheduler or a person. The kernel log of its node decides.";
+
+/// Returns true for a job of a shell that was killed: `job.sh: line 12:  4242 Killed   python train.py`, `Killed`. A shell ends
+/// none of its jobs by itself.
+fn is_shell_report(text: &str) -> bool {
+    let text = text.trim().trim_matches('*').trim();
+    let has_code = ["exit", "code", "status", "SIGKILL", "ignal 9"]
+        .iter()
+        .any(|word| text.contains(word));
+    !has_code && !text.starts_with("srun: ")
 }
 
 /// Raises the score of a failing machine if its ranks died or it became silent.

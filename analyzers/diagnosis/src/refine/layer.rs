@@ -127,6 +127,9 @@ pub(super) fn of<'s>(
             "Nothing shows who sent the signal, so it belongs to no known layer."
         };
         return Some((UNKNOWN_LAYER, why.to_owned()));
+    if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends {
+        let why = "Nothing shows who sent the signal, so it belongs to no known layer.".to_owned();
+        return Some((UNKNOWN_LAYER, why));
     }
     if is_stopped(scene, candidate) {
         let why =
