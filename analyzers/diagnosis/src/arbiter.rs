@@ -125,8 +125,7 @@ fn limited_opinion(
     for (_, share) in &mut alternatives {
         *share = share.min(limited);
     }
-    let server = named_servers::only_named(scene, winner);
-    let of_server = server.map(|server| format!("server {server}"));
+    let of_server = named_servers::only_named(scene, winner);
     let verdict = Verdict {
         layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),
         severity: severity(scene, known),
@@ -135,7 +134,7 @@ fn limited_opinion(
         } else {
             winner.blamed.clone()
         },
-        blamed_part: of_server.or_else(|| blamed_part(scene, winner)),
+        blamed_part: of_server.clone().or_else(|| blamed_part(scene, winner)),
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
         confidence: limited,
@@ -148,7 +147,7 @@ fn limited_opinion(
         findings: roles::findings(scene, winner),
         reasoning: reasoning::note(
             scene,
-            &named_servers::with_note(winner, server),
+            &named_servers::with_note(winner, of_server.as_deref()),
             &verdict,
             now,
         ),

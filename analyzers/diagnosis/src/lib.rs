@@ -114,6 +114,7 @@ pub use missing_programs::reports_missing_program;
 pub use named_losses::{
     BOOT_SIGNATURE, LOST_NODE_FIELD, LOST_PEER_FIELD, POD_FIELD, POD_NODE_FIELD, SILENT_SINCE_FIELD,
 };
+pub use named_servers::lustre_file_system;
 pub use own_exceptions::is_own_error;
 pub use own_fault::is_same_device;
 pub use policy::DraftPolicy;

@@ -25,6 +25,54 @@ pub(crate) fn named_server(sign: &Signal) -> Option<&str> {
     sign.field(SERVER_FIELD).or_else(|| lustre_server(&sign.text))
 }
 
+/// Returns the name of the Lustre file system to which the target in a message belongs: `work` of `work-OST0003-osc-ffff88`. The
+/// name has up to eight characters, and a target four hexadecimal digits (Lustre manual, "Understanding Lustre Architecture").
+pub fn lustre_file_system(text: &str) -> Option<&str> {
+    if !text.contains("Lustre") {
+        return None;
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    ["-OST", "-MDT"].iter().find_map(|kind| {
+        let at = text.find(kind)?;
+        let digits = text[at + kind.len()..]
+            .bytes()
+            .take_while(u8::is_ascii_hexdigit)
+            .count();
+        let start = at - text[..at].chars().rev().take_while(|c| is_name(*c)).count();
+        (digits == 4 && start < at).then(|| &text[start..at])
+    })
+}
+
+/// Returns the words for the servers that reports of one outage name: the server, or the file system with its servers.
+pub(crate) fn part_of_outage<'s>(signs: impl Iterator<Item = &'s Signal>) -> Option<String> {
+    let mut servers: Vec<&str> = Vec::new();
+    let mut system = None;
+    for sign in signs {
+        system = system.or_else(|| lustre_file_system(&sign.text));
+        let server = named_server(sign).filter(|server| !servers.contains(server));
+        servers.extend(server);
+    }
+    match (servers.as_slice(), system) {
+        ([], _) => None,
+        ([one], _) => Some(format!("server {one}")),
+        (many, Some(system)) => Some(format!(
+            "file system {system} (servers {}{})",
+            many[..many.len().min(SERVERS)].join(", "),
+            if many.len() > SERVERS { ", ..." } else { "" }
+        )),
+        (many, None) => Some(format!("server {}", many[0])),
+    }
+}
+
+/// Maximum number of servers that a part names.
+const SERVERS: usize = 6;
+
+/// Returns true if two reports are of servers of one Lustre file system.
+pub(crate) fn is_same_system(one: &Signal, other: &Signal) -> bool {
+    let system = lustre_file_system(&one.text);
+    system.is_some() && system == lustre_file_system(&other.text)
+}
+
 /// Returns the only peer that a message of Lustre names by its network identifier; `None` if it names none or several.
 fn lustre_server(text: &str) -> Option<&str> {
     if !NID_WRITERS.iter().any(|word| text.contains(word)) {
@@ -50,19 +98,25 @@ fn network_id(word: &str) -> Option<&str> {
 }
 
 /// Returns the cause with a note that its client names a server. What follows from the cause remains that of the client.
-pub(crate) fn with_note(winner: &CauseCandidate, server: Option<&str>) -> CauseCandidate {
+pub(crate) fn with_note(winner: &CauseCandidate, part: Option<&str>) -> CauseCandidate {
     let mut noted = winner.clone();
-    if let Some(server) = server {
+    if let Some(part) = part {
+        let them = if part.contains("(servers ") {
+            "those servers"
+        } else {
+            "that server"
+        };
         noted.notes.push(format!(
-            "The client names server {server}, and the log of no other client is there. If others reach that server, the \
-             fault is in the connection of this client."
+            "The client names {part}, and the log of no other client is there. If others reach {them}, the fault is in the \
+             connection of this client."
         ));
     }
     noted
 }
 
-/// Returns the server that the only client with a log names as the one that does not answer.
-pub(crate) fn only_named<'s>(scene: &FailureScene<'s>, winner: &CauseCandidate) -> Option<&'s str> {
+/// Returns the words for the server, or for the file system with its servers, that the only client with a log names as the one that
+/// does not answer.
+pub(crate) fn only_named(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Option<String> {
     let first = &scene.signs[winner.first];
     let is_wait = winner.class.as_str() == classes::FILESYSTEM_HANG && first.source == EvidenceSource::KernelLog;
     let Entity::Node { node } = &winner.blamed else {
@@ -72,7 +126,12 @@ pub(crate) fn only_named<'s>(scene: &FailureScene<'s>, winner: &CauseCandidate) 
     if !scene.is_of_logs() || !is_wait || has_other_machine || first.text.contains(EVICTED) {
         return None;
     }
-    named_server(first).filter(|server| !names_machine(server, node))
+    named_server(first).filter(|server| !names_machine(server, node))?;
+    let of_outage = scene
+        .marks()
+        .map(|(_, sign)| sign)
+        .filter(|sign| sign.is_root_mark() && is_same_system(first, sign));
+    part_of_outage(std::iter::once(&**first).chain(of_outage))
 }
 
 /// Returns true if a server is named as a node is.
@@ -84,6 +143,25 @@ fn names_machine(server: &str, node: &NodeId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_of_lustre_name_their_file_system() {
+        for (text, expect) in [
+            (
+                "Lustre: work-OST0003-osc-ffff: Connection to work-OST0003 was lost",
+                Some("work"),
+            ),
+            (
+                "LustreError: 11-0: w2-MDT0000-mdc-ffff: operation obd_ping failed",
+                Some("w2"),
+            ),
+            ("LustreError: 9:0:(x.c:1) lustre-OST001a_UUID is gone", Some("lustre")),
+            ("Lustre: Mounted w-client", None),
+            ("nfs: server a-OST0001 not responding", None),
+        ] {
+            assert_eq!(lustre_file_system(text), expect, "{text}");
+        }
+    }
 
     #[test]
     fn lustre_names_a_server_by_its_network_identifier() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId};
 
-use crate::named_servers::named_server;
+use crate::named_servers::{is_same_system, named_server, part_of_outage};
 use crate::unordered::are_silent_together;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -37,19 +37,32 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         }
         let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
         let names = names.join(", ");
-        let server = server_of(scene, &scene.signs[candidate.first]);
-        candidate.shared = Some(match server {
-            Some(server) => format!("server {server}"),
-            None => format!("what nodes {names} share"),
-        });
+        candidate.shared =
+            Some(part_name(scene, candidate, &same).unwrap_or_else(|| format!("what nodes {names} share")));
         candidate.notes.push(format!(
             "{} nodes report the same within {} s ({names}), which points to what they share rather than to one of them.",
             nodes.len(),
-            TOGETHER.as_secs()
+            span(&same)
         ));
         candidate.blamed = Entity::Unknown;
         candidate.support.extend(same.iter().map(|(index, _)| *index));
     }
+}
+
+/// Returns the words for the servers that the reports name.
+fn part_name(scene: &FailureScene<'_>, candidate: &CauseCandidate, same: &[(usize, &Signal)]) -> Option<String> {
+    let first = &scene.signs[candidate.first];
+    if scene.is_of_logs() {
+        return part_of_outage(std::iter::once(&**first).chain(same.iter().map(|(_, sign)| *sign)));
+    }
+    server_of(scene, first).map(|server| format!("server {server}"))
+}
+
+/// Returns the time in which reports came, s; at least [`TOGETHER`].
+fn span(same: &[(usize, &Signal)]) -> u64 {
+    let times = || same.iter().map(|(_, sign)| sign.at);
+    let span = times().max().zip(times().min()).map(|(last, first)| last.since(first));
+    span.unwrap_or_default().max(TOGETHER).as_secs()
 }
 
 /// Blames no node if the agents of several fell silent together: the silence of one does not cause that of another.
@@ -152,7 +165,17 @@ fn is_same_part(scene: &FailureScene<'_>, first: &Signal, other: &Signal) -> boo
     let is_named = |sign: &Signal| sign.node().is_some_and(|node| !node.as_str().is_empty());
     let is_together = first.at <= other.at.after(TOGETHER) && other.at <= first.at.after(TOGETHER);
     let is_comparable = is_kernel(first) && is_kernel(other) && is_named(first) && is_named(other);
-    if !is_comparable || !is_together || first.class() != other.class() {
+    if !is_comparable || first.class() != other.class() {
+        return false;
+    }
+    // Clients lose the servers of a file system one after the other.
+    let is_hang = first
+        .class()
+        .is_some_and(|class| class.as_str() == classes::FILESYSTEM_HANG);
+    if scene.is_of_logs() && is_hang && is_same_system(first, other) {
+        return true;
+    }
+    if !is_together {
         return false;
     }
     match first.class().map_or("", |class| class.as_str()) {

@@ -19,6 +19,7 @@ use crate::attempts::{Restart, mark_next};
 use crate::excuse::{causes, is_excused, without_excused};
 use crate::explanation;
 use crate::named_logs::name_machines;
+use crate::outage;
 use crate::outcome::WENT_ON;
 use crate::pod_ends::place_pods;
 use crate::services::without_services;
@@ -222,7 +223,7 @@ pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
             _ => groups.push((stretch.to, vec![stretch])),
         }
     }
-    let mut groups = aftermath::join(&streams, groups);
+    let mut groups = outage::join(aftermath::join(&streams, groups));
     let earlier = place_earlier(&mut groups, earlier);
     if let [(_, only)] = groups.as_mut_slice() {
         only.extend(loose);

@@ -32,6 +32,7 @@ mod named_logs;
 mod named_machine;
 mod node_names;
 mod open_ends;
+mod outage;
 mod outcome;
 mod outcome_records;
 mod overcome;

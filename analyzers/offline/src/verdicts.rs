@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rankguard_diagnosis::{
     ASSUMED_YEAR_FIELD, CandidateStrength, FailureScene, HOST_FIELD, NEXT_ATTEMPT_FIELD, POD_NODE_FIELD,
-    PROCESS_HOST_FIELD, Signal, diagnose_within, is_about_machine, is_same_device, labelled_node, reports_process,
-    unplaced_local_rank,
+    PROCESS_HOST_FIELD, Signal, diagnose_within, is_about_machine, is_same_device, labelled_node, lustre_file_system,
+    reports_process, unplaced_local_rank,
 };
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
@@ -277,12 +277,15 @@ fn own_failures(incident: &Incident, findings: &[CaseFinding], catalogue: &Catal
     own
 }
 
-/// Returns true if two machines report the same at about the same time.
+/// Returns true if two machines report the same at about the same time, or servers of one file system.
 fn is_together(one: &Signal, other: &Signal) -> bool {
     let is_near = one.at <= other.at.after(TOGETHER) && other.at <= one.at.after(TOGETHER);
     let is_same_server = one.field("server") == other.field("server");
     let is_report = other.timed && other.source == one.source && other.class() == one.class();
-    is_report && is_near && is_same_server
+    // An outage of a file system takes its servers one after the other.
+    let system = lustre_file_system(&one.text);
+    let is_same_system = system.is_some() && system == lustre_file_system(&other.text);
+    is_report && (is_near && is_same_server || is_same_system)
 }
 
 /// Returns the complaints of survivors that no finding explains.

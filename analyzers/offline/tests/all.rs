@@ -28,6 +28,7 @@ mod overcome;
 mod periods;
 mod quoted_values;
 mod raising_code;
+mod reported_parts;
 mod run_structure;
 mod same_bytes;
 mod stated_causes;

@@ -35,7 +35,7 @@ impl RepeatGroup {
 
     /// Returns the deduplication key: two lines with the same key within [`WINDOW`] are the same event. Driver events
     /// are keyed by device, number and requested recovery, independent of channel and process; all others by their wording
-    /// without numbers and the process they name.
+    /// without numbers and the process or server they name.
     fn key(&self) -> String {
         let observation = &self.observation;
         let Some(best) = observation.marks.first() else {
@@ -54,9 +54,10 @@ impl RepeatGroup {
         };
         let what = if bdf.is_empty() {
             format!(
-                "{}|{}|{}",
+                "{}|{}|{}|{}",
                 best.signature,
                 field("pid"),
+                field("server"),
                 without_numbers(&observation.text)
             )
         } else {
