@@ -28,8 +28,9 @@ pub fn create_file(path: &Path, mode: u32) -> io::Result<File> {
         .open(path)
 }
 
-/// Replaces a file atomically: writes the text beside it under a new name, then renames. A symbolic link at `path` is
-/// replaced, not followed, and a reader sees the old or the new text.
+/// Replaces a file atomically: writes the text beside it under a new name, syncs it, renames it and syncs the folder. A
+/// symbolic link at `path` is replaced, not followed. A reader sees the old or the new text, also after a power failure; the
+/// new text is on disk when this returns.
 pub fn replace_file(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
@@ -39,11 +40,19 @@ pub fn replace_file(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let write = || {
         let mut file = create_file(&beside, mode)?;
         file.write_all(text)?;
+        file.sync_all()?;
         fs::rename(&beside, path)
     };
     write().inspect_err(|_| {
         let _ = fs::remove_file(&beside);
-    })
+    })?;
+    sync_folder_of(path)
+}
+
+/// Syncs the folder of a file, so that its name is on disk.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

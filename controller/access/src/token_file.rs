@@ -5,8 +5,8 @@
 //! the whole file under another name, syncs it, renames it and syncs the directory: a reader sees the old or the new
 //! tokens.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write as _};
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -152,22 +152,12 @@ pub(crate) fn write<'t>(path: &Path, tokens: impl Iterator<Item = &'t StoredToke
         count += 1;
     }
     text += &format!("end {count}\n");
-    replace(path, &text).map_err(|source| TokenFileError::Io {
+    let replaced = rankguard_files::private::replace_file(path, text.as_bytes(), FILE_MODE);
+    replaced.map_err(|source| TokenFileError::Io {
         what: "write",
         path: path.to_owned(),
         source,
     })
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    // Left by a controller that was killed meanwhile; the state directory belongs to one controller.
-    let _ = fs::remove_file(&beside);
-    let mut file = rankguard_files::private::create_file(&beside, FILE_MODE)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
