@@ -130,6 +130,7 @@ impl From<CommandFailure> for Status {
             CommandFailure::Refused(refusal) => match refusal {
                 CommandRefusal::Exists(why) => Self::already_exists(why),
                 CommandRefusal::Absent(why) => Self::not_found(why),
+                CommandRefusal::Conflict(why) => Self::failed_precondition(why),
                 CommandRefusal::Unavailable(why) => Self::unavailable(why),
                 CommandRefusal::Invalid(problems) => Self::invalid_argument(problems.join("\n")),
             },
@@ -144,7 +145,7 @@ impl From<CommandFailure> for ChangeRefusal {
     fn from(failure: CommandFailure) -> Self {
         match failure {
             CommandFailure::Refused(refusal) => match refusal {
-                CommandRefusal::Exists(why) => Self::Conflict(why),
+                CommandRefusal::Exists(why) | CommandRefusal::Conflict(why) => Self::Conflict(why),
                 CommandRefusal::Absent(why) => Self::Absent(why),
                 CommandRefusal::Unavailable(why) => Self::Unavailable(why),
                 CommandRefusal::Invalid(problems) => Self::Invalid(problems),

@@ -93,6 +93,8 @@ pub(crate) enum CommandRefusal {
     Exists(String),
     /// The name does not exist.
     Absent(String),
+    /// The state of the object does not permit the command, or the command would change nothing.
+    Conflict(String),
     /// The command is invalid.
     Invalid(Vec<String>),
     /// The journal cannot be written.
@@ -103,7 +105,7 @@ impl CommandRefusal {
     /// Describes the reason in one line.
     pub(crate) fn words(&self) -> String {
         match self {
-            Self::Exists(why) | Self::Absent(why) | Self::Unavailable(why) => why.clone(),
+            Self::Exists(why) | Self::Absent(why) | Self::Conflict(why) | Self::Unavailable(why) => why.clone(),
             Self::Invalid(problems) => problems.join("; "),
         }
     }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_core::{DecisionState, Event};
-use rankguard_model::{CaseNoteKind, CaseState, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Timestamp};
+use rankguard_core::{CORDON_REASONS_MAX, DecisionState, Event, Node};
+use rankguard_model::{
+    CaseNoteKind, CaseState, Evidence, EvidenceId, JobId, JobState, NodeId, NodeInfo, Sequence, Timestamp,
+};
 use tonic::Status;
 use tracing::{error, info, warn};
 
@@ -193,10 +195,6 @@ impl BatchBuilder<'_> {
     }
 
     fn judge(&self, command: OperatorCommand) -> Result<Event, CommandRefusal> {
-        let known_node = |node: &NodeId| match self.state.fleet().get(node) {
-            Some(_) => Ok(()),
-            None => Err(CommandRefusal::Absent(format!("there is no node {node}"))),
-        };
         match command {
             OperatorCommand::Submit { .. } if self.state.policy().replay_only => Err(CommandRefusal::Invalid(vec![
                 "this controller takes replays only and runs no jobs: submit it to one that was started without \
@@ -218,18 +216,17 @@ impl BatchBuilder<'_> {
                 }
                 Ok(Event::JobSubmitted { spec, claim })
             }
-            OperatorCommand::Cancel { job, by }
-                if self.state.jobs().contains_key(&job) || !self.state.foreign_nodes(&job).is_empty() =>
-            {
-                Ok(Event::JobCancelled { job, by })
-            }
-            OperatorCommand::Cancel { job, .. } => Err(CommandRefusal::Absent(format!("there is no job {job}"))),
+            OperatorCommand::Cancel { job, by } => self.check_cancel(&job).map(|()| Event::JobCancelled { job, by }),
             OperatorCommand::Cordon { node, reason } => {
-                known_node(&node).map(|()| Event::NodeCordoned { node, reason })
+                self.check_room(&node, &reason)?;
+                Ok(Event::NodeCordoned { node, reason })
             }
-            OperatorCommand::Drain { node, reason } => known_node(&node).map(|()| Event::NodeDrained { node, reason }),
+            OperatorCommand::Drain { node, reason } => {
+                self.check_room(&node, &reason)?;
+                Ok(Event::NodeDrained { node, reason })
+            }
             OperatorCommand::Forget { node } => {
-                known_node(&node)?;
+                self.known_node(&node)?;
                 let entry = self.state.fleet().get(&node).filter(|entry| entry.lost_since.is_none());
                 let user = self
                     .state
@@ -237,7 +234,7 @@ impl BatchBuilder<'_> {
                     .values()
                     .find(|job| !job.is_over() && job.nodes().contains(&node));
                 match (entry, user) {
-                    (Some(entry), _) => Err(CommandRefusal::Invalid(vec![match entry.session_ended {
+                    (Some(entry), _) => Err(CommandRefusal::Conflict(match entry.session_ended {
                         None => {
                             format!("node {node} is connected: stop its agent first, and wait until it counts as lost")
                         }
@@ -245,11 +242,11 @@ impl BatchBuilder<'_> {
                             "the session of node {node} ended at {ended}, and it does not count as lost yet: try again \
                              in a few seconds"
                         ),
-                    }])),
-                    (_, Some(job)) => Err(CommandRefusal::Invalid(vec![format!(
+                    })),
+                    (_, Some(job)) => Err(CommandRefusal::Conflict(format!(
                         "job {} is placed on node {node}: wait until it has moved, or cancel it",
                         job.spec.id
-                    )])),
+                    ))),
                     _ => Ok(Event::NodeForgotten { node }),
                 }
             }
@@ -258,10 +255,10 @@ impl BatchBuilder<'_> {
                     return Err(CommandRefusal::Absent(format!("there is no case {case}")));
                 };
                 if note.kind == CaseNoteKind::Closed && known.state != CaseState::FaultPresent {
-                    return Err(CommandRefusal::Invalid(vec![format!(
+                    return Err(CommandRefusal::Conflict(format!(
                         "case {case} is not in state `fault present`; cases in other states end by themselves or with the \
                          decision that they name"
-                    )]));
+                    )));
                 }
                 if let CaseNoteKind::Corrected { class } = &note.kind
                     && self.state.catalogue().class(class).is_none()
@@ -273,13 +270,44 @@ impl BatchBuilder<'_> {
                 Ok(Event::CaseNoted { case, note })
             }
             OperatorCommand::Uncordon { node, only_reasons } => {
-                known_node(&node)?;
+                self.known_node(&node)?;
                 if !only_reasons.is_empty() {
                     self.check_reasons(&node, &only_reasons)?;
                 }
                 Ok(Event::NodeUncordoned { node })
             }
         }
+    }
+
+    fn known_node(&self, node: &NodeId) -> Result<&Node, CommandRefusal> {
+        let known = self.state.fleet().get(node);
+        known.ok_or_else(|| CommandRefusal::Absent(format!("there is no node {node}")))
+    }
+
+    /// Refuses to cancel a job that is over: nothing of it is left to end.
+    fn check_cancel(&self, job: &JobId) -> Result<(), CommandRefusal> {
+        if !self.state.foreign_nodes(job).is_empty() {
+            return Ok(());
+        }
+        let known = self.state.jobs().get(job);
+        let known = known.ok_or_else(|| CommandRefusal::Absent(format!("there is no job {job}")))?;
+        match known.state() {
+            JobState::Finished => Err(CommandRefusal::Conflict(format!("job {job} has already finished"))),
+            JobState::Stopped => Err(CommandRefusal::Conflict(format!("job {job} was already stopped"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a further reason of a cordon that has the largest number of them.
+    fn check_room(&self, node: &NodeId, reason: &str) -> Result<(), CommandRefusal> {
+        let cordon = self.known_node(node)?.cordon.as_ref();
+        if cordon.is_none_or(|cordon| cordon.has_room_for(reason)) {
+            return Ok(());
+        }
+        Err(CommandRefusal::Conflict(format!(
+            "node {node} is cordoned with {CORDON_REASONS_MAX} reasons, and it can have no more: use one of them, or uncordon \
+             the node first"
+        )))
     }
 
     /// Refuses a command for a cordon with exactly these reasons if it has others, or may have others after the events
@@ -297,13 +325,13 @@ impl BatchBuilder<'_> {
         }
         let cordon = self.state.fleet().get(node).and_then(|node| node.cordon.as_ref());
         let Some(cordon) = cordon else {
-            return Err(CommandRefusal::Invalid(vec![format!("node {node} is not cordoned")]));
+            return Err(CommandRefusal::Conflict(format!("node {node} is not cordoned")));
         };
         if cordon.reasons().eq(only_reasons.iter().map(String::as_str)) {
             return Ok(());
         }
         let why = format!("the cordon of node {node} has other reasons now: {}", cordon.reason);
-        Err(CommandRefusal::Invalid(vec![why]))
+        Err(CommandRefusal::Conflict(why))
     }
 }
 

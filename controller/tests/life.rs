@@ -502,6 +502,11 @@ async fn operators_are_told_what_is_wrong() {
 
     operator.cancel_job(name("large")).await.expect("it waits");
     assert_eq!(state_of(&controller.status().await, &large.id), JobState::Stopped);
+    let again = operator.cancel_job(name("large")).await.expect_err("it is over");
+    assert_eq!(
+        (again.code(), again.message()),
+        (Code::FailedPrecondition, "job large was already stopped")
+    );
     controller.stop().await;
 }
 
@@ -520,19 +525,35 @@ async fn an_uncordon_for_some_reasons_lifts_no_cordon_with_others() {
     let refused = refused.expect_err("the node has no cordon");
     assert_eq!(
         (refused.code(), refused.message()),
-        (Code::InvalidArgument, "node n1 is not cordoned")
+        (Code::FailedPrecondition, "node n1 is not cordoned")
     );
 
     operator.cordon_node(cordon(mirrored)).await.expect("a known node");
     operator.cordon_node(cordon("ticket 4711")).await.expect("a known node");
     let refused = operator.uncordon_node(uncordon("n1", &[mirrored])).await;
     let refused = refused.expect_err("the cordon has another reason, too");
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    let cordon = controller.status().await.nodes.remove(0).cordon.expect("a cordon");
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let shown = controller.status().await.nodes.remove(0).cordon.expect("a cordon");
     assert_eq!(
-        (cordon.reasons, cordon.case),
+        (shown.reasons, shown.case),
         (vec!["ticket 4711".to_owned(), mirrored.to_owned()], None)
     );
+
+    for number in 2..rankguard_core::CORDON_REASONS_MAX {
+        operator
+            .cordon_node(cordon(&format!("ticket {number}")))
+            .await
+            .expect("there is room");
+    }
+    let refused = operator.cordon_node(cordon("one more")).await.expect_err("no room");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    operator
+        .cordon_node(cordon("ticket 4711"))
+        .await
+        .expect("it has this reason");
+    operator.uncordon_node(uncordon("n1", &[])).await.expect("a known node");
+    operator.cordon_node(cordon(mirrored)).await.expect("a known node");
+    operator.cordon_node(cordon("ticket 4711")).await.expect("a known node");
 
     let both = uncordon("n1", &["ticket 4711", mirrored]);
     operator.uncordon_node(both).await.expect("these are its reasons");

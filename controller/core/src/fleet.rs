@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::fence::FenceRequest;
 
-/// Reasons of one cordon that are retained.
-const CORDON_REASONS_MAX: usize = 8;
+/// Largest number of reasons of one cordon (since rules 8).
+pub const CORDON_REASONS_MAX: usize = 32;
+/// The same under older rules, which dropped the oldest without a report.
+const OLD_CORDON_REASONS_MAX: usize = 8;
 /// Separator of the reasons of one cordon.
 const CORDON_REASON_END: &str = "; ";
 /// Automatic cordons recorded for the rate breaker.
@@ -139,6 +141,45 @@ impl Cordon {
     pub fn reasons(&self) -> impl Iterator<Item = &str> {
         self.reason.split(CORDON_REASON_END)
     }
+
+    /// Returns true if the cordon can have this reason, too, or has it already.
+    pub fn has_room_for(&self, reason: &str) -> bool {
+        let added = reason.split(CORDON_REASON_END).filter(|part| !self.has_reason(part));
+        self.reasons().count() + added.count() <= CORDON_REASONS_MAX
+    }
+
+    fn has_reason(&self, reason: &str) -> bool {
+        self.reasons().any(|known| known == reason)
+    }
+
+    /// Adds a reason before or after the others, unless it is one of them; before them, it is moved there. Returns the reasons
+    /// for which there was no room, the last ones.
+    fn add_reason(&mut self, reason: &str, place: ReasonPlace) -> Vec<String> {
+        let added: Vec<&str> = reason.split(CORDON_REASON_END).collect();
+        let reasons: Vec<&str> = match place {
+            ReasonPlace::First => {
+                let others = self.reasons().filter(|known| !added.contains(known));
+                added.iter().copied().chain(others).collect()
+            }
+            ReasonPlace::Last => {
+                let others = added.iter().copied().filter(|part| !self.has_reason(part));
+                self.reasons().chain(others).collect()
+            }
+        };
+        let (retained, dropped) = reasons.split_at(reasons.len().min(CORDON_REASONS_MAX));
+        let dropped = dropped.iter().map(|reason| (*reason).to_owned()).collect();
+        self.reason = retained.join(CORDON_REASON_END);
+        dropped
+    }
+}
+
+/// Place of a further reason of a cordon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReasonPlace {
+    /// Before the others: reasons are listed newest or worst first.
+    First,
+    /// After the others.
+    Last,
 }
 
 /// Fault of a node that stays in use because of the cordon limit (RG-6).
@@ -239,9 +280,16 @@ impl Fleet {
         }
     }
 
+    /// Adds a reason to those of an existing cordon. Time, case and place in the budget remain. Returns the reasons for which
+    /// there was no room.
+    pub(crate) fn add_cordon_reason(&mut self, node: &NodeId, reason: &str, place: ReasonPlace) -> Vec<String> {
+        let cordon = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut());
+        cordon.map_or_else(Vec::new, |cordon| cordon.add_reason(reason, place))
+    }
+
     /// Puts a reason before those of an existing cordon, unless it is one of them; the oldest are dropped beyond
-    /// [`CORDON_REASONS_MAX`]. Time, case and place in the budget remain.
-    pub(crate) fn add_cordon_reason(&mut self, node: &NodeId, reason: &str) {
+    /// [`OLD_CORDON_REASONS_MAX`] (before rules 8).
+    pub(crate) fn prepend_cordon_reason(&mut self, node: &NodeId, reason: &str) {
         let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) else {
             return;
         };
@@ -249,16 +297,19 @@ impl Fleet {
             .reason
             .split(CORDON_REASON_END)
             .filter(|before| *before != reason);
-        let reasons: Vec<&str> = std::iter::once(reason).chain(before).take(CORDON_REASONS_MAX).collect();
+        let reasons: Vec<&str> = std::iter::once(reason)
+            .chain(before)
+            .take(OLD_CORDON_REASONS_MAX)
+            .collect();
         cordon.reason = reasons.join(CORDON_REASON_END);
     }
 
-    /// Puts a reason behind those of an existing cordon, unless there are [`CORDON_REASONS_MAX`].
+    /// Puts a reason behind those of an existing cordon, unless there are [`OLD_CORDON_REASONS_MAX`] (before rules 8).
     pub(crate) fn append_cordon_reason(&mut self, node: &NodeId, reason: &str) {
         let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) else {
             return;
         };
-        if cordon.reason.split(CORDON_REASON_END).count() < CORDON_REASONS_MAX {
+        if cordon.reason.split(CORDON_REASON_END).count() < OLD_CORDON_REASONS_MAX {
             cordon.reason = format!("{}{CORDON_REASON_END}{reason}", cordon.reason);
         }
     }

@@ -66,7 +66,7 @@ pub use cordon_budget::CordonBudget;
 pub use decision::{AdoptionStage, PreflightResults, RefusedEvidence, SilentRanks, scope_of, step};
 pub use event::{CheckFinding, Event, StampedEvent, TimerKey, UnusableCheckpoint};
 pub use fence::FenceRequest;
-pub use fleet::{AgentFarewell, Fleet, Node};
+pub use fleet::{AgentFarewell, CORDON_REASONS_MAX, Fleet, Node};
 pub use floors::GenerationFloors;
 pub use growth::PendingGrowth;
 pub use job::{Job, JobPhase};

@@ -497,6 +497,12 @@ impl DecisionState {
         self.rules >= 5
     }
 
+    /// Returns true if a cordon has up to 32 distinct reasons, and dropped ones are reported (since rules 8; before, the oldest
+    /// of more than 8 were dropped without a report).
+    pub(crate) fn reports_dropped_reasons(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a pending growth timer is not postponed by a later request (since rules 4).
     pub(crate) fn keeps_growth_timers(&self) -> bool {
         self.rules >= 4

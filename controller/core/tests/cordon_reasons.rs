@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use rankguard_core::{Event, Policy};
+use cluster::{Cluster, node};
+use rankguard_core::{CORDON_REASONS_MAX, Event, Policy, RULES};
 use rankguard_model::{
     ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeView, Role,
 };
@@ -84,4 +86,43 @@ fn the_reason_of_an_operator_remains_beside_a_fault() {
         reason.contains("fan, ticket 7") && reason.contains("gpu-ecc-uncorrectable"),
         "{reason}"
     );
+}
+
+/// An operator's reasons of a cordon, oldest first, under these rules.
+fn cordoned(rules: u32, reasons: &[String]) -> (Cluster, Vec<String>) {
+    let mut cluster = Cluster::new(Policy {
+        rules,
+        ..Policy::default()
+    });
+    for reason in reasons {
+        cluster.tell(Event::NodeCordoned {
+            node: node(3),
+            reason: reason.clone(),
+        });
+    }
+    let shown = view(&cluster).cordon.expect("a cordon").reasons;
+    (cluster, shown)
+}
+
+#[test]
+fn all_distinct_reasons_of_a_cordon_are_retained_up_to_a_bound() {
+    let reasons: Vec<String> = (1..=CORDON_REASONS_MAX)
+        .map(|number| format!("ticket {number}"))
+        .collect();
+    let newest_first: Vec<String> = reasons.iter().rev().cloned().collect();
+    let (_, shown) = cordoned(RULES, &reasons);
+    assert_eq!(shown, newest_first);
+    let (_, shown) = cordoned(7, &reasons);
+    assert_eq!(shown, newest_first[..8], "older journals have the same decisions");
+    let (mut cluster, _) = cordoned(RULES, &reasons);
+    gpu_error(&mut cluster, UNCORRECTABLE, "0000:1b:00");
+    let shown = view(&cluster).cordon.expect("a cordon").reasons;
+    assert_eq!(shown.len(), CORDON_REASONS_MAX);
+    assert!(shown[0].contains(UNCORRECTABLE), "{shown:?}");
+}
+
+#[test]
+fn the_parts_of_a_reason_are_not_repeated() {
+    let reasons = ["fan; ticket 7", "ticket 7; fan", "fan"].map(str::to_owned);
+    assert_eq!(cordoned(RULES, &reasons).1, ["fan", "ticket 7"]);
 }

@@ -8,6 +8,7 @@ use rankguard_faults::classes;
 use rankguard_model::{CaseId, NodeId};
 
 use super::DecisionContext;
+use crate::fleet::{CORDON_REASONS_MAX, ReasonPlace};
 
 impl DecisionContext<'_> {
     /// Adds the fault of a case to the reasons of an existing cordon. A fault that is one of them is not repeated.
@@ -18,10 +19,26 @@ impl DecisionContext<'_> {
         if is_named {
             return;
         }
-        if is_contained(fault) {
-            self.state.fleet.append_cordon_reason(node, &reason);
+        let place = if is_contained(fault) {
+            ReasonPlace::Last
         } else {
-            self.state.fleet.add_cordon_reason(node, &reason);
+            ReasonPlace::First
+        };
+        self.add_cordon_reason(node, &reason, place);
+    }
+
+    /// Adds a reason to those of an existing cordon, and reports the reasons for which there is no room.
+    pub(super) fn add_cordon_reason(&mut self, node: &NodeId, reason: &str, place: ReasonPlace) {
+        if self.state.reports_dropped_reasons() {
+            for dropped in self.state.fleet.add_cordon_reason(node, reason, place) {
+                self.announce(format!(
+                    "the cordon of node {node} has {CORDON_REASONS_MAX} reasons, and this one is dropped: {dropped}"
+                ));
+            }
+        } else if place == ReasonPlace::First {
+            self.state.fleet.prepend_cordon_reason(node, reason);
+        } else {
+            self.state.fleet.append_cordon_reason(node, reason);
         }
     }
 }

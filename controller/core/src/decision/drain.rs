@@ -10,12 +10,12 @@
 use rankguard_model::{Generation, JobId, NodeId, Step};
 
 use super::DecisionContext;
-use crate::fleet::Cordon;
+use crate::fleet::{Cordon, ReasonPlace};
 
 impl DecisionContext<'_> {
     pub(super) fn cordon_by_operator(&mut self, node: &NodeId, reason: &str, drains: bool) {
         if self.state.keeps_cordon_reasons() {
-            self.state.fleet.add_cordon_reason(node, reason);
+            self.add_cordon_reason(node, reason, ReasonPlace::First);
         } else if self.state.replaces_cordon_reasons() {
             self.state.fleet.replace_cordon_reason(node, reason);
         }
