@@ -2,18 +2,27 @@
 
 use std::convert::Infallible;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rankguard_access::{AuditError, AuditLog, AuditOutcome, AuditTicket, NewAuditEntry, TokenStore};
+use rankguard_access::{
+    AuditDoor, AuditError, AuditLog, AuditOutcome, AuditTicket, NewAuditEntry, RateLimiter, TokenStore,
+};
+use rankguard_identity::{ConnectionPeer, RefusalObserver};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
-use tracing::error;
+use tracing::{error, info};
 
 use crate::clock::MonotonicClock;
 use crate::error::ControllerError;
 
 /// Interval at which the times of use of tokens are written.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of attempts to write the audit log again after a failed write.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Refusals of a peer without a right to a service that are recorded: a burst, and the interval of further ones.
+const REFUSALS_BURST: u32 = 10;
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Tokens and audit log; clones share them.
 #[derive(Debug, Clone)]
@@ -61,7 +70,44 @@ impl AccessControl {
         }
     }
 
-    /// Writes the times of use of tokens regularly.
+    /// Returns an observer of refused peers, which records a bounded number of refusals of each.
+    pub(crate) fn refusal_observer(&self) -> RefusalObserver {
+        let access = self.clone();
+        let recorded = RateLimiter::new(REFUSALS_BURST, REFUSAL_INTERVAL);
+        Arc::new(move |peer: &ConnectionPeer, why: &str| {
+            let actor = peer.words();
+            if recorded.take(&actor, Instant::now()).is_err() {
+                return;
+            }
+            let entry = NewAuditEntry {
+                actor,
+                door: AuditDoor::Grpc,
+                address: peer.address.map(|address| address.ip().to_string()),
+                action: "access.authorize".to_owned(),
+                target: String::new(),
+                detail: String::new(),
+                key: None,
+            };
+            let (access, why) = (access.clone(), why.to_owned());
+            tokio::spawn(async move { access.refuse(entry, why).await });
+        })
+    }
+
+    /// Tries regularly to write the audit log again while its latest write has failed.
+    pub(crate) async fn probe_regularly(&self) -> Infallible {
+        loop {
+            sleep(PROBE_INTERVAL).await;
+            if self.audit.failure().is_none() {
+                continue;
+            }
+            let (audit, now) = (self.audit.clone(), self.clock.now());
+            if blocking(move || audit.probe(now)).await.is_ok() {
+                info!("the audit log can be written again");
+            }
+        }
+    }
+
+    /// Writes the times of use of tokens and unsaved revocations regularly.
     pub(crate) async fn save_regularly(&self) -> Infallible {
         loop {
             sleep(SAVE_INTERVAL).await;
@@ -69,11 +115,11 @@ impl AccessControl {
         }
     }
 
-    /// Writes the times of use of tokens.
+    /// Writes the times of use of tokens and unsaved revocations.
     pub(crate) async fn save(&self) {
         let tokens = self.tokens.clone();
-        if let Ok(Err(problem)) = spawn_blocking(move || tokens.save_uses()).await {
-            error!("the times of use of tokens are not saved: {problem}");
+        if let Ok(Err(problem)) = spawn_blocking(move || tokens.save_rest()).await {
+            error!("the latest uses and revocations of tokens are not saved: {problem}");
         }
     }
 }

@@ -5,9 +5,10 @@ mod http;
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rankguard_access::AuditLog;
 use rankguard_model::{ReceiverView, Timestamp};
 use rankguard_notify::NotifyCounts;
 
@@ -37,6 +38,8 @@ struct HealthState {
     /// Absent without a lighthouse.
     torchft: Mutex<Option<TorchftCounts>>,
     receivers: Mutex<NotifyCounts>,
+    /// Absent until the log is open.
+    audit: OnceLock<AuditLog>,
 }
 
 /// Counts of the lighthouse for torchft.
@@ -96,6 +99,7 @@ impl SharedHealth {
             torchruns: Mutex::default(),
             torchft: Mutex::default(),
             receivers: Mutex::default(),
+            audit: OnceLock::new(),
         }))
     }
 
@@ -146,10 +150,25 @@ impl SharedHealth {
         Ok(())
     }
 
-    /// Returns an error if the event loop is stuck or the journal cannot be written.
+    /// Includes the audit log: while it cannot be written, commands are refused.
+    pub(crate) fn watch_audit(&self, audit: AuditLog) {
+        // Set once, at the start.
+        let _ = self.0.audit.set(audit);
+    }
+
+    /// Returns an error if the event loop is stuck, or the journal or the audit log cannot be written.
     pub(crate) fn ready(&self) -> Result<(), String> {
         self.live()?;
-        self.view().failure.map_or(Ok(()), Err)
+        if let Some(failure) = self.view().failure {
+            return Err(failure);
+        }
+        let failure = self.0.audit.get().and_then(AuditLog::failure);
+        failure.map_or(Ok(()), |failure| {
+            Err(format!(
+                "{failure}; every change is refused, except the revocation of a token: free space there or make it writable, \
+                 and the controller goes on by itself"
+            ))
+        })
     }
 
     /// Formats the metrics in the Prometheus text format.

@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 use rankguard_access::{
-    AccessRole, AuditDoor, AuditFilter, AuditOutcome, CallerIdentity, NewAuditEntry, NewToken, RateLimiter, RoleError,
-    TokenError, TokenScope, TokenStore, TokenView,
+    AUDIT_ACTIONS, AccessRole, AuditDoor, AuditFilter, AuditOutcome, CallerIdentity, NewAuditEntry, NewToken,
+    RateLimiter, RevokedToken, RoleError, TokenError, TokenScope, TokenView,
 };
 use rankguard_checkpoint::Store;
 use rankguard_identity::{ConnectionPeer, PeerRole};
-use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, Timestamp, with_causes};
-use rankguard_proto::v1;
+use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, PrintableText, Timestamp, with_causes};
+use rankguard_proto::{HINT_HEADER, v1};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::claims::{self, ClaimRegistry};
 use crate::command_executor::{ANSWER_DEADLINE, CommandExecutor, CommandFailure, CommandOrigin, late};
@@ -82,35 +82,54 @@ impl OperatorService {
         Ok(())
     }
 
-    /// Carries out a change of the tokens on a blocking thread, and records it. `is_due_anyway` is true for a change that does
-    /// not wait for a disk that fails.
-    async fn change_token<T: Send + 'static>(
-        &self,
-        entry: NewAuditEntry,
-        is_due_anyway: bool,
-        change: impl FnOnce(&TokenStore, Timestamp) -> Result<T, TokenError> + Send + 'static,
-    ) -> Result<T, Status> {
+    /// Creates a token on a blocking thread, and records it.
+    async fn create(&self, entry: NewAuditEntry, wanted: NewToken, by: String) -> Result<CreatedToken, Status> {
         let access = self.executor.access().clone();
-        let changed = tokio::spawn(async move {
-            let ticket = match access.begin(entry).await {
-                Ok(ticket) => Some(ticket),
-                Err(_) if is_due_anyway => None,
-                Err(problem) => return Err(Status::unavailable(problem)),
-            };
+        let created = tokio::spawn(async move {
+            let ticket = access.begin(entry).await.map_err(unrecorded)?;
             let (tokens, now) = (access.tokens.clone(), access.clock.now());
-            let changed = spawn_blocking(move || change(&tokens, now)).await;
-            let changed = changed.map_err(|_| stopping())?;
-            let (outcome, message) = match &changed {
-                Ok(_) => (AuditOutcome::Done, String::new()),
-                Err(problem @ TokenError::File { .. }) => (AuditOutcome::Unknown, problem.to_string()),
+            let created = spawn_blocking(move || tokens.create(&wanted, &by, now)).await;
+            let created = created.map_err(|_| stopping())?;
+            let refusal = created.as_ref().err().map(TokenError::to_string);
+            let outcome = if refusal.is_none() {
+                AuditOutcome::Done
+            } else {
+                AuditOutcome::Refused
+            };
+            access.end(ticket, outcome, refusal.unwrap_or_default()).await;
+            let (token, secret) = created.map_err(|problem| token_status(&problem))?;
+            let value = secret.expose().to_owned();
+            Ok(CreatedToken { token, value })
+        });
+        created.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Revokes a token on a blocking thread, and records it. A disk that fails does not prevent it.
+    async fn revoke(&self, entry: NewAuditEntry, token: String, by: String) -> Result<RevokedToken, Status> {
+        let access = self.executor.access().clone();
+        let revoked = tokio::spawn(async move {
+            let begun = access.begin(entry).await;
+            let (tokens, now) = (access.tokens.clone(), access.clock.now());
+            let revoked = spawn_blocking(move || tokens.revoke(&token, &by, now)).await;
+            let revoked = revoked.map_err(|_| stopping())?;
+            let (outcome, message) = match &revoked {
+                Ok(RevokedToken { unsaved: None, .. }) => (AuditOutcome::Done, String::new()),
+                Ok(RevokedToken { unsaved: Some(why), .. }) => {
+                    (AuditOutcome::Done, format!("the revocation is not on disk: {why}"))
+                }
                 Err(problem) => (AuditOutcome::Refused, problem.to_string()),
             };
-            if let Some(ticket) = ticket {
-                access.end(ticket, outcome, message).await;
-            }
-            changed.map_err(|problem| token_status(&problem))
+            let unrecorded = match begun {
+                Ok(ticket) => {
+                    access.end(ticket, outcome, message).await;
+                    None
+                }
+                Err(problem) => Some(problem),
+            };
+            let revoked = revoked.map_err(|problem| token_status(&problem))?;
+            Ok(RevokedToken { unrecorded, ..revoked })
         });
-        changed.await.unwrap_or_else(|_| Err(stopping()))
+        revoked.await.unwrap_or_else(|_| Err(stopping()))
     }
 
     async fn ask<T>(&self, input: LoopInput, answer: oneshot::Receiver<T>) -> Result<T, Status> {
@@ -310,10 +329,7 @@ impl v1::operator_server::Operator for OperatorService {
         let detail = format!("role {}, {}, valid for {valid} s", wanted.role, wanted.scope.words());
         let entry = origin.entry("token.create", wanted.name.clone(), detail);
         let by = origin.caller.actor;
-        let create = move |tokens: &TokenStore, now| tokens.create(&wanted, &by, now);
-        let (token, secret) = self.change_token(entry, false, create).await?;
-        let value = secret.expose().to_owned();
-        document(&CreatedToken { token, value })
+        document(&self.create(entry, wanted, by).await?)
     }
 
     async fn list_tokens(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
@@ -328,8 +344,7 @@ impl v1::operator_server::Operator for OperatorService {
         let v1::TokenName { token } = request.into_inner();
         let entry = origin.entry("token.revoke", token.clone(), String::new());
         let by = origin.caller.actor;
-        let revoke = move |tokens: &TokenStore, now| tokens.revoke(&token, &by, now);
-        document(&self.change_token(entry, true, revoke).await?)
+        document(&self.revoke(entry, token, by).await?)
     }
 
     async fn read_audit(&self, request: Request<v1::AuditRequest>) -> Result<Response<v1::Document>, Status> {
@@ -339,17 +354,48 @@ impl v1::operator_server::Operator for OperatorService {
             0 => AUDIT_ENTRIES_MAX,
             limit => AUDIT_ENTRIES_MAX.min(usize::try_from(limit).unwrap_or(AUDIT_ENTRIES_MAX)),
         };
+        if let Some(action) = &request.action {
+            check_action(action)?;
+        }
         let filter = AuditFilter {
             since: request.since_ns.map(Timestamp),
             until: request.until_ns.map(Timestamp),
             actor: request.actor,
             action: request.action,
+            has_key: false,
         };
         let audit = self.executor.access().audit.clone();
         let page = spawn_blocking(move || audit.read(&filter, None, limit)).await;
         let page = page.map_err(|_| stopping())?;
         document(&page.map_err(|problem| Status::unavailable(problem.to_string()))?)
     }
+}
+
+/// Refuses an action that no entry has: a mistyped one must not look like an empty log.
+fn check_action(action: &str) -> Result<(), Status> {
+    if AUDIT_ACTIONS.contains(&action) {
+        return Ok(());
+    }
+    let known = AUDIT_ACTIONS.join(", ");
+    let status = Status::invalid_argument(format!(
+        "there is no action {:?}",
+        PrintableText::first(action, 100).to_string()
+    ));
+    Err(with_hint(status, &format!("the groups and actions are {known}")))
+}
+
+/// Adds a hint for the operator to a refusal.
+fn with_hint(mut status: Status, hint: &str) -> Status {
+    if let Ok(hint) = hint.parse() {
+        status.metadata_mut().insert(HINT_HEADER, hint);
+    }
+    status
+}
+
+/// Refuses a change that cannot be recorded; [`AccessControl::begin`](crate::access_control::AccessControl::begin) has logged
+/// the cause.
+fn unrecorded(problem: String) -> Status {
+    Status::from(CommandFailure::Unrecorded(problem))
 }
 
 /// Returns the note of a request. The name in a certificate takes precedence over the name that the client sent.
@@ -384,16 +430,22 @@ fn new_token(request: v1::TokenRequest) -> Result<NewToken, Status> {
 
 fn token_status(problem: &TokenError) -> Status {
     let text = problem.to_string();
-    match problem {
-        TokenError::Exists { .. } => Status::already_exists(text),
-        TokenError::Absent { .. } => Status::not_found(text),
-        TokenError::Revoked { .. } => Status::failed_precondition(text),
-        TokenError::Full { .. } => Status::resource_exhausted(text),
-        TokenError::File { .. } | TokenError::Random => Status::unavailable(text),
-        TokenError::Name { .. } | TokenError::Scope | TokenError::ScopedAdmin | TokenError::Validity => {
-            Status::invalid_argument(text)
+    let tokens = "`rankguard token list` lists the tokens";
+    let options = "`rankguard token create --help` describes the options";
+    let (code, hint) = match problem {
+        TokenError::File { .. } | TokenError::Random => {
+            tracing::error!("{text}");
+            return Status::unavailable(text);
         }
-    }
+        TokenError::Exists { .. } => (Code::AlreadyExists, tokens),
+        TokenError::Absent { .. } => (Code::NotFound, tokens),
+        TokenError::Revoked { .. } => (Code::FailedPrecondition, tokens),
+        TokenError::Full { .. } => (Code::ResourceExhausted, tokens),
+        TokenError::Name { .. } | TokenError::Scope | TokenError::ScopedAdmin | TokenError::Validity => {
+            (Code::InvalidArgument, options)
+        }
+    };
+    with_hint(Status::new(code, text), hint)
 }
 
 /// Reply to the creation of a token.

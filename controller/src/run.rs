@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_core::Policy;
-use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RoleInterceptor};
+use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor};
 use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
@@ -128,6 +128,7 @@ pub async fn run(
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
     let restored = (&life.opened.state, last);
     let access = AccessControl::open(&settings.state_dir, clock).await?;
+    health.watch_audit(access.audit.clone());
     let executor = CommandExecutor::new(inputs.clone(), access.clone());
     let api = HttpApi::start(&settings, restored, executor.clone(), &health).await?;
     let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();
@@ -140,6 +141,7 @@ pub async fn run(
         operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone(), executor),
         nodes: NodeQueryService::new(inputs.clone(), network.refusals().clone()),
         rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
+        observer: access.refusal_observer(),
     };
     let (drain, mut server) = serve(listener, &network, services, &health)?;
 
@@ -163,6 +165,7 @@ pub async fn run(
         never = Lighthouse::run(lighthouse) => match never {},
         never = network.watch(|_| ()) => match never {},
         never = access.save_regularly() => match never {},
+        never = access.probe_regularly() => match never {},
         ended = &mut server => {
             let problem = match ended {
                 Ok(Ok(())) => "it was not asked to".to_owned(),
@@ -296,6 +299,8 @@ struct ControllerServices {
     operator: OperatorService,
     nodes: NodeQueryService,
     rendezvous: RendezvousService,
+    /// Observer of peers without a right to operator commands.
+    observer: RefusalObserver,
 }
 
 /// Serves until the returned sender is dropped and the last stream has ended.
@@ -313,7 +318,8 @@ fn serve(
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let callers = &[PeerRole::Operator, PeerRole::Viewer, PeerRole::Controller];
-    let operator = InterceptedService::new(operator, gate("run operator commands", callers));
+    let admitted = gate("run operator commands", callers).observed_by(services.observer);
+    let operator = InterceptedService::new(operator, admitted);
     let operators = &[PeerRole::Operator, PeerRole::Controller];
     let nodes = NodeQueryServer::new(services.nodes);
     let nodes = InterceptedService::new(nodes, gate("ask about a node", NODE_QUERY_ROLES));

@@ -69,13 +69,17 @@ impl ConnectionPeer {
     }
 }
 
+/// Function that receives each refused peer with the reason. It must not block.
+pub type RefusalObserver = Arc<dyn Fn(&ConnectionPeer, &str) + Send + Sync>;
+
 /// Interceptor that admits only some roles to a service. Without an identity it admits all peers, because that is
 /// loopback.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RoleInterceptor {
     service: &'static str,
     roles: &'static [PeerRole],
     refusals: RefusalCounters,
+    observer: Option<RefusalObserver>,
 }
 
 impl RoleInterceptor {
@@ -85,7 +89,27 @@ impl RoleInterceptor {
             service,
             roles,
             refusals,
+            observer: None,
         }
+    }
+
+    /// Passes refused peers on to `observer`, too.
+    #[must_use]
+    pub fn observed_by(self, observer: RefusalObserver) -> Self {
+        Self {
+            observer: Some(observer),
+            ..self
+        }
+    }
+}
+
+impl std::fmt::Debug for RoleInterceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("RoleInterceptor");
+        shown
+            .field("service", &self.service)
+            .field("roles", &self.roles)
+            .finish()
     }
 }
 
@@ -109,6 +133,9 @@ impl Interceptor for RoleInterceptor {
             caller.words()
         );
         self.refusals.record(RefusalReason::Role, caller.address, &what);
+        if let Some(observer) = &self.observer {
+            observer(caller, &what);
+        }
         Err(Status::permission_denied(what))
     }
 }

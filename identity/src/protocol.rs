@@ -17,9 +17,9 @@ pub struct AlpnProtocol {
 /// Answer to a request without TLS.
 const HTTP_REFUSAL: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\nconnection: close\r\n\
-    content-length: 180\r\n\r\n\
+    content-length: 173\r\n\r\n\
     {\"type\":\"urn:rankguard:problem:tls-required\",\"title\":\"this port requires TLS\",\"status\":400,\
-    \"detail\":\"use https, with a client certificate of role operator\",\"field\":null,\"known\":[]}";
+    \"detail\":\"use https, and a token or a client certificate\",\"field\":null,\"known\":[]}";
 
 impl AlpnProtocol {
     /// Creates a protocol; a caller without TLS is sent `farewell`.

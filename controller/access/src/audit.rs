@@ -5,6 +5,6 @@ mod file;
 mod log;
 mod reader;
 
-pub use entry::{AuditDoor, AuditEntry, AuditFilter, AuditOutcome, NewAuditEntry};
+pub use entry::{AUDIT_ACTIONS, AuditDoor, AuditEntry, AuditFilter, AuditOutcome, NewAuditEntry};
 pub use log::{AuditError, AuditLog, AuditTicket};
 pub use reader::AuditPage;

@@ -7,7 +7,8 @@
 //! Invariants:
 //! - A token is stored as its SHA-256 hash only; its value leaves this crate once, in the answer to its creation.
 //! - A hash is compared with every stored hash in constant time.
-//! - A revoked token is refused from the moment of its revocation, also if the file cannot be written.
+//! - A revoked token is refused from the moment of its revocation, also if the file cannot be written; then until the
+//!   restart, which is reported.
 //! - A damaged token file is an error with its line, so that a controller never starts with fewer revocations than were made.
 //! - A change is recorded before it is carried out; without a record there is no change, except the revocation of a token.
 //! - Files, tables and waits are bounded (RG-9).
@@ -27,7 +28,8 @@ mod token_file;
 mod token_store;
 
 pub use audit::{
-    AuditDoor, AuditEntry, AuditError, AuditFilter, AuditLog, AuditOutcome, AuditPage, AuditTicket, NewAuditEntry,
+    AUDIT_ACTIONS, AuditDoor, AuditEntry, AuditError, AuditFilter, AuditLog, AuditOutcome, AuditPage, AuditTicket,
+    NewAuditEntry,
 };
 pub use caller::CallerIdentity;
 pub use idempotency::{IdempotencyTable, KeyState};
@@ -35,6 +37,6 @@ pub use rate_limit::RateLimiter;
 pub use role::{AccessRole, RoleError};
 pub use scope::TokenScope;
 pub use secret::TokenSecret;
-pub use token::{NewToken, TokenDetails, TokenError, TokenRejection, TokenState, TokenView};
+pub use token::{NewToken, RevokedToken, TokenDetails, TokenError, TokenRejection, TokenState, TokenView};
 pub use token_file::{TOKEN_FILE, TokenFileError};
 pub use token_store::{AuthenticatedToken, TokenStore};

@@ -13,7 +13,7 @@ pub enum AccessRole {
     Viewer,
     /// Changes nodes, jobs and cases, too.
     Operator,
-    /// Issues and revokes tokens and reads the audit log, too.
+    /// Reads the audit log, too; with a certificate or on this machine, creates and revokes tokens.
     Admin,
 }
 

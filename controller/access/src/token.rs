@@ -127,6 +127,20 @@ pub struct TokenView {
     pub details: TokenDetails,
 }
 
+/// Revoked token, and what of its revocation is not on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevokedToken {
+    /// Token, which is refused from now on.
+    #[serde(flatten)]
+    pub token: TokenView,
+    /// Cause for which the revocation is not in the token file: it holds until the controller restarts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
+    /// Cause for which the audit log has no entry of the revocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unrecorded: Option<String>,
+}
+
 /// Reason to refuse a presented token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRejection {
@@ -159,8 +173,11 @@ pub enum TokenError {
          {NODES_MAX} nodes"
     )]
     Scope,
-    /// Rights of an admin cannot be limited to a part of the cluster.
-    #[error("an admin token has no scope: it could create a token without one")]
+    /// The audit log, which the role adds, cannot be limited to a part of the cluster.
+    #[error(
+        "an admin token has no scope: the role adds the audit log, which has the changes of the whole cluster; role operator \
+         with this scope has the same other rights"
+    )]
     ScopedAdmin,
     /// The time until its end cannot be used.
     #[error("a token is valid for 1 s to 366 days")]
@@ -177,11 +194,7 @@ pub enum TokenError {
     /// The system provides no random bytes.
     #[error("the system gives no random numbers")]
     Random,
-    /// The file could not be written.
-    #[error("{effect}: {source}")]
-    File {
-        /// Present state of the change.
-        effect: &'static str,
-        source: TokenFileError,
-    },
+    /// The file of a new token could not be written.
+    #[error("the token was not created: {source}")]
+    File { source: TokenFileError },
 }

@@ -3,7 +3,7 @@
 //! Changes hold `writer` while they write the file, and `table` only while they read or change the table, so that an
 //! authentication never waits for the disk. A revocation changes the table first: it holds even if the disk fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,9 @@ use crate::digest::{hex, is_equal};
 use crate::role::AccessRole;
 use crate::scope::TokenScope;
 use crate::secret::TokenSecret;
-use crate::token::{NewToken, StoredToken, TokenDetails, TokenError, TokenRejection, TokenState, TokenView};
+use crate::token::{
+    NewToken, RevokedToken, StoredToken, TokenDetails, TokenError, TokenRejection, TokenState, TokenView,
+};
 use crate::token_file::{self, TokenFileError};
 
 /// Most active tokens. Every authentication compares its hash with all of them.
@@ -46,6 +48,8 @@ struct TokenTable {
     tokens: BTreeMap<String, StoredToken>,
     /// True if a time of use is not in the file.
     has_unsaved_uses: bool,
+    /// Ids of tokens of which the revocation is not in the file.
+    unsaved_revocations: BTreeSet<String>,
 }
 
 /// Token that a request has presented.
@@ -74,7 +78,7 @@ impl TokenStore {
         let tokens = tokens.into_iter().map(|token| (token.details.id.clone(), token));
         let table = TokenTable {
             tokens: tokens.collect(),
-            has_unsaved_uses: false,
+            ..TokenTable::default()
         };
         let shared = SharedStore {
             path,
@@ -123,25 +127,30 @@ impl TokenStore {
             return Err(TokenError::Exists { name });
         }
         tokens.insert(details.id.clone(), token.clone());
-        token_file::write(&self.shared.path, tokens.values()).map_err(|source| TokenError::File {
-            effect: "the token was not created",
-            source,
-        })?;
+        let written = token_file::write(&self.shared.path, tokens.values());
+        written.map_err(|source| TokenError::File { source })?;
         let ids: Vec<String> = tokens.into_keys().collect();
         let mut table = self.table();
         table.tokens.insert(details.id.clone(), token);
         table.tokens.retain(|id, _| ids.binary_search(id).is_ok());
+        table.unsaved_revocations.clear();
         drop(table);
         let state = details.state(now);
         Ok((TokenView { state, details }, secret))
     }
 
-    /// Revokes a token by its id, or by its name if one active token has it. It is refused from now on. Blocks on the disk.
-    pub fn revoke(&self, token: &str, by: &str, now: Timestamp) -> Result<TokenView, TokenError> {
+    /// Revokes a token by its id, or by its name if one active token has it. It is refused from now on, also if the file
+    /// cannot be written. A repetition with the id tries to write it again. Blocks on the disk.
+    pub fn revoke(&self, token: &str, by: &str, now: Timestamp) -> Result<RevokedToken, TokenError> {
         let _writer = lock(&self.shared.writer);
         let details = {
             let mut table = self.table();
-            let found = table.tokens.values_mut().find(|stored| {
+            let TokenTable {
+                tokens,
+                unsaved_revocations,
+                ..
+            } = &mut *table;
+            let found = tokens.values_mut().find(|stored| {
                 let details = &stored.details;
                 let is_named = details.name == token && details.state(now) == TokenState::Active;
                 details.id == token || is_named
@@ -150,21 +159,30 @@ impl TokenStore {
                 token: token.chars().take(100).collect(),
             };
             let details = &mut found.ok_or_else(absent)?.details;
-            if details.revoked_at.is_some() {
+            if details.revoked_at.is_none() {
+                details.revoked_at = Some(now);
+                details.revoked_by = Some(by.to_owned());
+                unsaved_revocations.insert(details.id.clone());
+            } else if !unsaved_revocations.contains(&details.id) {
                 return Err(TokenError::Revoked { id: details.id.clone() });
             }
-            details.revoked_at = Some(now);
-            details.revoked_by = Some(by.to_owned());
             details.clone()
         };
         self.shared.revocations.send_modify(|count| *count += 1);
-        self.save().map_err(|source| TokenError::File {
-            effect: "the token is revoked until the controller restarts, and the revocation is not on disk; repeat it with the \
-                     id when the disk works",
-            source,
-        })?;
+        let problem = self.save().err();
+        let unsaved = problem.map(|problem| problem.to_string()).inspect(|problem| {
+            let id = &details.id;
+            tracing::error!(
+                "token {id} is revoked until the controller restarts: the revocation is not on disk: {problem}; it is written \
+                 when the disk works"
+            );
+        });
         let state = details.state(now);
-        Ok(TokenView { state, details })
+        Ok(RevokedToken {
+            token: TokenView { state, details },
+            unsaved,
+            unrecorded: None,
+        })
     }
 
     /// Returns all tokens, oldest first.
@@ -223,19 +241,25 @@ impl TokenStore {
         self.shared.revocations.subscribe()
     }
 
-    /// Writes the times of use that are not on disk yet. Blocks on the disk.
-    pub fn save_uses(&self) -> Result<(), TokenFileError> {
+    /// Writes the times of use and the revocations that are not on disk yet. Blocks on the disk.
+    pub fn save_rest(&self) -> Result<(), TokenFileError> {
         let _writer = lock(&self.shared.writer);
-        if !std::mem::take(&mut self.table().has_unsaved_uses) {
+        let has_rest = {
+            let mut table = self.table();
+            std::mem::take(&mut table.has_unsaved_uses) || !table.unsaved_revocations.is_empty()
+        };
+        if !has_rest {
             return Ok(());
         }
         self.save().inspect_err(|_| self.table().has_unsaved_uses = true)
     }
 
-    /// Writes the table; the caller holds `writer`.
+    /// Writes the table; the caller holds `writer`, so that no revocation is added meanwhile.
     fn save(&self) -> Result<(), TokenFileError> {
         let tokens = self.table().tokens.clone();
-        token_file::write(&self.shared.path, tokens.values())
+        token_file::write(&self.shared.path, tokens.values())?;
+        self.table().unsaved_revocations.clear();
+        Ok(())
     }
 
     fn table(&self) -> MutexGuard<'_, TokenTable> {

@@ -6,6 +6,33 @@ use serde::{Deserialize, Serialize};
 /// Longest text of an entry's field, characters; longer text is cut off.
 const TEXT_MAX: usize = 512;
 
+/// Groups of actions and the actions of entries, by which a filter may select. Names are added and never changed.
+pub const AUDIT_ACTIONS: &[&str] = &[
+    "access",
+    "access.authenticate",
+    "access.authorize",
+    "audit",
+    "audit.damage",
+    "audit.drop",
+    "case",
+    "case.acknowledge",
+    "case.close",
+    "case.comment",
+    "case.correct",
+    "case.note",
+    "job",
+    "job.cancel",
+    "job.submit",
+    "node",
+    "node.cordon",
+    "node.drain",
+    "node.forget",
+    "node.uncordon",
+    "token",
+    "token.create",
+    "token.revoke",
+];
+
 /// Interface through which a change came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -92,7 +119,7 @@ pub struct AuditEntry {
     pub detail: String,
     /// Result of the change.
     pub outcome: AuditOutcome,
-    /// Reason of a refusal or of an unknown result; empty otherwise.
+    /// Reason of a refusal or of an unknown result, or what a change that was carried out lacks; empty otherwise.
     pub message: String,
     /// Idempotency key of the request and the fingerprint of its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,8 +159,10 @@ pub struct AuditFilter {
     pub until: Option<Timestamp>,
     /// Text that the actor contains.
     pub actor: Option<String>,
-    /// Action, or its group: `node` selects `node.cordon`.
+    /// One of [`AUDIT_ACTIONS`]; a group selects its actions: `node` selects `node.cordon`.
     pub action: Option<String>,
+    /// True for entries with an idempotency key only.
+    pub has_key: bool,
 }
 
 impl AuditFilter {
@@ -150,5 +179,6 @@ impl AuditFilter {
                 .as_ref()
                 .is_none_or(|actor| entry.actor.contains(actor.as_str()))
             && self.action.as_ref().is_none_or(is_group)
+            && (!self.has_key || entry.key.is_some())
     }
 }

@@ -23,6 +23,8 @@ const FILES_MAX: usize = 16;
 /// Time for which entries are retained at least in part; a file is removed when all of its entries are older.
 const RETENTION: Duration = Duration::from_secs(400 * 86_400);
 const FILE_MODE: u32 = 0o600;
+/// Bytes of a trial write: those of a line with long texts.
+const PROBE_BYTES: usize = 8 << 10;
 
 /// Failure of the audit log.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,8 @@ pub struct AuditTicket {
 pub struct AuditLog {
     dir: PathBuf,
     writer: Arc<Mutex<AuditWriter>>,
+    /// Failure of the latest write; none while the log can be written. Not held while a line is written.
+    failure: Arc<Mutex<Option<String>>>,
 }
 
 /// Open file with the end of its chain.
@@ -77,6 +81,7 @@ impl AuditLog {
         Ok(Self {
             dir: dir.to_owned(),
             writer: Arc::new(Mutex::new(writer)),
+            failure: Arc::default(),
         })
     }
 
@@ -90,7 +95,8 @@ impl AuditLog {
     pub fn end(&self, ticket: AuditTicket, outcome: AuditOutcome, message: &str) -> Result<(), AuditError> {
         let AuditTicket { seq: of } = ticket;
         let message = cut(message);
-        self.writer().append(&AuditLine::End { of, outcome, message })
+        let written = self.writer().append(&AuditLine::End { of, outcome, message });
+        self.note(written)
     }
 
     /// Records a change that was refused.
@@ -114,9 +120,34 @@ impl AuditLog {
         outcome: AuditOutcome,
         message: &str,
     ) -> Result<u64, AuditError> {
-        let mut writer = self.writer();
-        writer.rotate_if_full(now)?;
-        writer.add(entry, now, outcome, message)
+        let written = {
+            let mut writer = self.writer();
+            let rotated = writer.rotate_if_full(now);
+            rotated.and_then(|()| writer.add(entry, now, outcome, message))
+        };
+        self.note(written)
+    }
+
+    /// Returns the cause for which the latest write failed; `None` while the log can be written.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tries whether the log can be written again, without an entry. Blocks on the disk.
+    pub fn probe(&self, now: Timestamp) -> Result<(), AuditError> {
+        let probed = {
+            let mut writer = self.writer();
+            let rotated = writer.rotate_if_full(now);
+            rotated.and_then(|()| writer.probe())
+        };
+        self.note(probed)
+    }
+
+    /// Remembers the outcome of a write.
+    fn note<T>(&self, written: Result<T, AuditError>) -> Result<T, AuditError> {
+        let failure = written.as_ref().err().map(AuditError::to_string);
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        written
     }
 
     fn writer(&self) -> MutexGuard<'_, AuditWriter> {
@@ -173,6 +204,10 @@ impl AuditWriter {
         file_bytes: u64,
     ) -> Result<Self, AuditError> {
         let path = file::path(dir, number);
+        // A file without a header is what an attempt on a full disk has left.
+        if fs::symlink_metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+            let _ = fs::remove_file(&path);
+        }
         let created = rankguard_files::private::create_file(&path, FILE_MODE);
         let file = created.map_err(|source| AuditError {
             what: "create",
@@ -189,13 +224,16 @@ impl AuditWriter {
             next,
             file_bytes,
         };
-        writer.append(&AuditLine::Header {
+        let header = AuditLine::Header {
             version: VERSION,
             next,
             at: now,
             previous: if number == 1 { String::new() } else { hex(&previous) },
+        };
+        let written = writer.append(&header).and_then(|()| writer.sync_dir());
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(&writer.path);
         })?;
-        writer.sync_dir()?;
         Ok(writer)
     }
 
@@ -241,6 +279,18 @@ impl AuditWriter {
         self.size += text.len() as u64;
         self.digest = digest;
         Ok(())
+    }
+
+    /// Writes as many bytes as a long line has, which are no line, and removes them.
+    fn probe(&mut self) -> Result<(), AuditError> {
+        let mut probed = || {
+            self.file.set_len(self.size)?;
+            self.file.seek(SeekFrom::Start(self.size))?;
+            self.file.write_all(&[b' '; PROBE_BYTES])?;
+            self.file.sync_data()?;
+            self.file.set_len(self.size)
+        };
+        probed().map_err(|source| self.failed("write", source))
     }
 
     fn rotate_if_full(&mut self, now: Timestamp) -> Result<(), AuditError> {

@@ -167,12 +167,26 @@ fn a_revocation_holds_although_the_disk_fails() {
     let (view, secret) = store
         .create(&request("a", AccessRole::Viewer), "local", NOW)
         .expect("created");
+    let folder = dir.path().to_owned();
     drop(dir);
-    assert!(matches!(store.revoke("a", "local", NOW), Err(TokenError::File { .. })));
-    assert!(!store.is_active(&view.details.id, NOW));
+    let id = &view.details.id;
+    for token in ["a", id, id] {
+        let revoked = store.revoke(token, "local", NOW).expect("revoked in memory");
+        assert!(revoked.unsaved.expect("a cause").contains("tokens.txt"));
+    }
+    assert!(!store.is_active(id, NOW));
     assert!(store.authenticate(secret.expose(), NOW).is_err());
     assert!(store.create(&request("b", AccessRole::Viewer), "local", NOW).is_err());
     assert_eq!(store.list(NOW).len(), 1);
+    fs::create_dir(&folder).expect("the disk works again");
+    store.save_rest().expect("written");
+    assert!(matches!(
+        store.revoke(id, "local", NOW),
+        Err(TokenError::Revoked { .. })
+    ));
+    let again = TokenStore::open(&folder).expect("sound");
+    assert_eq!(again.list(NOW)[0].state, TokenState::Revoked);
+    fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]

@@ -157,3 +157,32 @@ fn filters_and_pages_select() {
         (vec![9, 7, 5], vec![3, 1], None)
     );
 }
+
+/// A new file that could not be begun on a full disk does not refuse all later changes.
+#[test]
+fn a_file_that_could_not_be_begun_is_begun_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::with_file_bytes(dir.path(), NOW, 1).expect("opened");
+    let next = dir.path().join("audit-000002.log");
+    fs::create_dir(&next).expect("in the way");
+    assert!(log.begin(entry("node.cordon", "n1"), NOW).is_err());
+    assert!(log.probe(NOW).is_err());
+    assert!(log.failure().expect("a cause").contains("audit-000002.log"));
+    fs::remove_dir(&next).expect("removed");
+    fs::write(&next, "").expect("left by a full disk");
+    log.probe(NOW).expect("writable");
+    assert_eq!(log.failure(), None);
+    log.begin(entry("node.cordon", "n1"), NOW).expect("written");
+    assert!(all(&log).damaged.is_empty());
+}
+
+/// A trial write leaves nothing in the file.
+#[test]
+fn a_trial_write_is_no_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(dir.path(), NOW).expect("opened");
+    let path = dir.path().join("audit-000001.log");
+    let before = fs::read(&path).expect("bytes");
+    log.probe(NOW).expect("writable");
+    assert_eq!(fs::read(&path).expect("bytes"), before);
+}
