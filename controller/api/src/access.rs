@@ -21,6 +21,9 @@ use crate::problem::{Problem, quoted};
 /// Failed authentications of an address: a burst, and the interval at which further ones are answered by 401.
 const FAILURES_BURST: u32 = 10;
 const FAILURE_INTERVAL: Duration = Duration::from_secs(6);
+/// Refusals of a certificate without a right that are recorded: a burst, and the interval of further ones.
+const FORBIDDEN_BURST: u32 = 10;
+const FORBIDDEN_INTERVAL: Duration = Duration::from_secs(60);
 /// Query parameters that clients use for credentials.
 const CREDENTIAL_PARAMETERS: [&str; 4] = ["access_token", "token", "authorization", "bearer"];
 
@@ -40,6 +43,8 @@ pub(crate) struct AccessGate {
     tokens: TokenStore,
     refusals: RefusalCounters,
     failures: RateLimiter,
+    /// Recorded refusals of certificates without a right.
+    forbidden: RateLimiter,
 }
 
 /// Failed authentication of a request.
@@ -63,6 +68,7 @@ impl AccessGate {
             tokens,
             refusals,
             failures: RateLimiter::new(FAILURES_BURST, FAILURE_INTERVAL),
+            forbidden: RateLimiter::new(FORBIDDEN_BURST, FORBIDDEN_INTERVAL),
         }
     }
 
@@ -96,7 +102,7 @@ impl AccessGate {
         Ok(caller.at(peer.address))
     }
 
-    fn certificate(&self, name: &PeerName, peer: &ConnectionPeer) -> Result<CallerIdentity, Problem> {
+    fn certificate(&self, name: &PeerName, peer: &ConnectionPeer) -> Result<CallerIdentity, AccessFailure> {
         if let Some(role) = role_of(name.role()) {
             return Ok(CallerIdentity::certificate(name.short(), name.own(), role));
         }
@@ -104,7 +110,11 @@ impl AccessGate {
         self.refusals.record(RefusalReason::Role, peer.address, &detail);
         let title = "the certificate has another role";
         let problem = Problem::new(StatusCode::FORBIDDEN, "forbidden", title, detail);
-        Err(problem.hint("use a certificate of role operator or viewer (`rankguard identity issue`), or a token"))
+        let problem =
+            problem.hint("use a certificate of role operator or viewer (`rankguard identity issue`), or a token");
+        let is_recorded = self.forbidden.take(&name.short(), Instant::now()).is_ok();
+        let entry = is_recorded.then(|| Box::new(entry(peer, name.short(), "access.authorize")));
+        Err(AccessFailure { problem, entry })
     }
 
     /// Returns the failure of an authentication; 429 if the address has too many of them. Valid credentials are accepted
@@ -120,16 +130,24 @@ impl AccessGate {
         let problem = Problem::unauthenticated(why)
             .hint("send `Authorization: Bearer TOKEN` (`rankguard token create`), or use a client certificate");
         let entry = NewAuditEntry {
-            actor: format!("unauthenticated {address}"),
-            door: AuditDoor::Http,
-            address: peer.address.map(|address| address.ip().to_string()),
-            action: "access.authenticate".to_owned(),
-            target: String::new(),
             detail: peer.words(),
-            key: None,
+            ..entry(peer, format!("unauthenticated {address}"), "access.authenticate")
         };
         let entry = Some(Box::new(entry));
         AccessFailure { problem, entry }
+    }
+}
+
+/// Returns the entry of a refused peer.
+fn entry(peer: &ConnectionPeer, actor: String, action: &str) -> NewAuditEntry {
+    NewAuditEntry {
+        actor,
+        door: AuditDoor::Http,
+        address: peer.address.map(|address| address.ip().to_string()),
+        action: action.to_owned(),
+        target: String::new(),
+        detail: String::new(),
+        key: None,
     }
 }
 

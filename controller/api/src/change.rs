@@ -18,6 +18,7 @@ use twox_hash::XxHash3_128;
 use crate::answer;
 use crate::documents::ChangeReceipt;
 use crate::problem::{Problem, quoted};
+use crate::routes::cases::check_class as check_known_class;
 use crate::routes::{ChangeRoute, Route, json};
 use crate::service::{ServiceState, authorize, read};
 
@@ -136,6 +137,7 @@ pub(crate) async fn respond(
     check_media(headers)?;
     let body = read_body(body).await?;
     let parsed = (change.parse)(&name, &body)?;
+    check_class(service, &parsed)?;
     let key = idempotency_key(headers)?;
     if key.is_none() && change.needs_key {
         let problem = Problem::invalid(
@@ -148,17 +150,27 @@ pub(crate) async fn respond(
     let fingerprint = format!("{:032x}", XxHash3_128::oneshot(&content));
     let match_condition = headers.contains_key(IF_MATCH).then(|| MatchCondition {
         route: change,
-        name,
+        name: name.clone(),
         headers: headers.clone(),
     });
-    execute(
-        service,
-        caller,
-        parsed,
-        key.map(|key| (key, fingerprint)),
-        match_condition,
-    )
-    .await
+    let key = key.map(|key| (key, fingerprint));
+    let executed = execute(service, caller.clone(), parsed, key, match_condition).await;
+    match executed {
+        Ok(response) => Ok(response),
+        Err(ChangeFailure::Executed(problem)) => Err(problem),
+        Err(ChangeFailure::Refused(problem)) => {
+            record_refusal(service, &caller, change, &name, problem.detail()).await;
+            Err(problem)
+        }
+    }
+}
+
+/// Failure of a change.
+enum ChangeFailure {
+    /// Refusal before the executor, which has no record of it.
+    Refused(Problem),
+    /// Failure that the executor has recorded.
+    Executed(Problem),
 }
 
 /// Condition of a change: the resource has a tag of `If-Match`.
@@ -176,7 +188,7 @@ async fn execute(
     change: Change,
     key: Option<(String, String)>,
     condition: Option<MatchCondition>,
-) -> Result<Response<Body>, Problem> {
+) -> Result<Response<Body>, ChangeFailure> {
     let (action, target) = (change.action(), change.target());
     let receipt = |audit, is_repeated| {
         let receipt = ChangeReceipt {
@@ -185,7 +197,8 @@ async fn execute(
             audit,
             is_repeated,
         };
-        Ok(answer::receipt(Bytes::from(json(&receipt)?)))
+        let receipt = json(&receipt).map_err(ChangeFailure::Executed)?;
+        Ok(answer::receipt(Bytes::from(receipt)))
     };
     if let Some((key, fingerprint)) = &key {
         match service
@@ -194,8 +207,8 @@ async fn execute(
         {
             KeyState::New => {}
             KeyState::Done(audit) => return receipt(audit, true),
-            KeyState::Unsettled => return Err(unsettled()),
-            KeyState::Mismatch => return Err(mismatch()),
+            KeyState::Unsettled => return Err(ChangeFailure::Refused(unsettled())),
+            KeyState::Mismatch => return Err(ChangeFailure::Refused(mismatch())),
         }
     }
     let actor = caller.actor.clone();
@@ -213,7 +226,7 @@ async fn execute(
             if let Some((key, _)) = &key {
                 state.keys.settle(&actor, key, None);
             }
-            return Err(problem);
+            return Err(ChangeFailure::Refused(problem));
         }
         let result = state.access.changes.execute(request).await;
         if let Some((key, _)) = &key {
@@ -223,12 +236,15 @@ async fn execute(
                 Err(_) => state.keys.settle(&actor, key, None),
             }
         }
-        result.map_err(problem_of)
+        result.map_err(|refusal| ChangeFailure::Executed(problem_of(refusal)))
     });
     match executed.await {
         Ok(Ok(audit)) => receipt(audit, false),
-        Ok(Err(problem)) => Err(problem),
-        Err(_) => Err(Problem::busy("the controller ended before the result was known")),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => {
+            let problem = Problem::busy("the controller ended before the result was known");
+            Err(ChangeFailure::Executed(problem))
+        }
     }
 }
 
@@ -253,6 +269,20 @@ fn problem_of(refusal: ChangeRefusal) -> Problem {
     }
 }
 
+/// Refuses a correction to a class that the catalogue does not have.
+fn check_class(service: &ServiceState, change: &Change) -> Result<(), Problem> {
+    let Change::NoteCase {
+        kind: CaseNoteKind::Corrected { class },
+        ..
+    } = change
+    else {
+        return Ok(());
+    };
+    let checked = service.reader.read(|state, _| check_known_class(state, class));
+    // The controller checks it again.
+    checked.unwrap_or(Ok(()))
+}
+
 fn unsettled() -> Problem {
     let title = "the result of the change is not known";
     let detail = "a request with this Idempotency-Key is being carried out, or its result was not recorded";
@@ -273,15 +303,30 @@ fn mismatch() -> Problem {
 /// machine. The API uses no cookies.
 fn check_site(headers: &HeaderMap) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
-    let is_own_site = text(&FETCH_SITE).is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let site = text(&FETCH_SITE).unwrap_or("none");
+    if !matches!(site, "same-origin" | "none") {
+        let detail = format!(
+            "the request comes from a page of another site: Sec-Fetch-Site is {}",
+            quoted(site)
+        );
+        return Err(Problem::forbidden(detail).of("Sec-Fetch-Site"));
+    }
     let host = text(&HOST).unwrap_or_default();
     let is_own_origin = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
-    if is_own_site && text(&ORIGIN).is_none_or(is_own_origin) && headers.get_all(ORIGIN).iter().count() <= 1 {
+    let origins = headers.get_all(ORIGIN).iter().count();
+    if text(&ORIGIN).is_none_or(is_own_origin) && origins <= 1 {
         return Ok(());
     }
-    let origin = quoted(text(&ORIGIN).unwrap_or_default());
-    let problem = Problem::forbidden(format!("the request comes from a page of another site, {origin}"));
-    Err(problem.of("Origin"))
+    let detail = if origins > 1 {
+        format!("the request has {origins} headers Origin")
+    } else {
+        let origin = quoted(text(&ORIGIN).unwrap_or_default());
+        format!(
+            "the request comes from a page of another site: Origin is {origin}, and the host is {}",
+            quoted(host)
+        )
+    };
+    Err(Problem::forbidden(detail).of("Origin"))
 }
 
 /// A page of another site cannot send JSON without a preflight, which this API refuses.

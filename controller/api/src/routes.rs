@@ -2,7 +2,7 @@
 //! are parsed and authorised by this table, and the OpenAPI document is made from it.
 
 pub(crate) mod audit;
-mod cases;
+pub(crate) mod cases;
 mod catalogue;
 mod changes;
 mod failures;

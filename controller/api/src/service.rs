@@ -38,7 +38,7 @@ const READS_MAX: usize = 4;
 /// Changes of a caller: a burst, and the interval at which further ones are admitted.
 const CHANGES_BURST: u32 = 30;
 const CHANGE_INTERVAL: Duration = Duration::from_secs(2);
-/// Time of the idempotency keys that are read at the start, and the most entries that are read.
+/// Time of the idempotency keys that are read at the start, and the most of them.
 const KEY_RETENTION: Duration = Duration::from_secs(86_400);
 const EARLIER_ENTRIES_MAX: usize = 4_096;
 const TOKEN_HINT: &str = "use a token of that role: `rankguard token create --role ROLE`";
@@ -64,7 +64,7 @@ pub struct ApiService {
 
 /// State that all requests share.
 pub(crate) struct ServiceState {
-    reader: StateReader,
+    pub(crate) reader: StateReader,
     pub(crate) health: Arc<dyn ControllerHealth>,
     gate: AccessGate,
     pub(crate) access: ApiAccess,
@@ -193,11 +193,12 @@ impl ServiceState {
     }
 }
 
-/// Returns the idempotency keys of the last day.
+/// Returns the idempotency keys of the last day, the newest ones.
 fn earlier_keys(access: &ApiAccess, now: Timestamp) -> IdempotencyTable {
     let day = i64::try_from(KEY_RETENTION.as_nanos()).unwrap_or(i64::MAX);
     let filter = AuditFilter {
         since: Some(Timestamp(now.0.saturating_sub(day))),
+        has_key: true,
         ..AuditFilter::default()
     };
     match access.audit.read(&filter, None, EARLIER_ENTRIES_MAX) {

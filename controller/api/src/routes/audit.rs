@@ -1,6 +1,6 @@
 //! Parameters of the audit log.
 
-use rankguard_access::AuditFilter;
+use rankguard_access::{AUDIT_ACTIONS, AuditFilter};
 
 use super::parameter;
 use crate::query::{CURSOR, LIMIT, Parameter, ParameterKind, Query};
@@ -15,7 +15,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         "action",
-        ParameterKind::Text,
+        ParameterKind::Choice(AUDIT_ACTIONS),
         "Name of the change, or its group: `node` selects `node.cordon`.",
     ),
     parameter("since", ParameterKind::Time, "Earliest time of an entry."),
@@ -29,5 +29,6 @@ pub(crate) fn filter(query: &Query) -> AuditFilter {
         until: query.time("until"),
         actor: query.text("actor").map(str::to_owned),
         action: query.text("action").map(str::to_owned),
+        has_key: false,
     }
 }

@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 
 use rankguard_core::DecisionState;
-use rankguard_model::{Case, CaseId, CaseQuery, JobId, NodeId};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Case, CaseId, CaseQuery, ClassId, JobId, NodeId};
 
 use super::{StateRequest, json, number};
 use crate::documents::{CaseDocument, CaseSummary, Page, word};
 use crate::page::PagedList;
 use crate::problem::{Problem, quoted};
 use crate::query::Query;
+
+/// Hint for an unknown class.
+pub(super) const CLASSES_HINT: &str = "`rankguard taxonomy crosswalk` lists the classes";
 
 pub(super) fn list(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
     let StateRequest { state, query, .. } = request;
@@ -74,12 +78,7 @@ pub(super) fn check_names(state: &DecisionState, query: &Query) -> Result<(), Pr
     if let Some(class) = query.text("class") {
         let is_known = catalogue.class(&class.into()).is_some();
         if !is_known && !any(&|case| case.verdict.class.as_str() == class) {
-            let similar = catalogue.similar_classes(class);
-            let all = || catalogue.classes().map(|class| class.id.as_str()).collect();
-            let known: Vec<&str> = if similar.is_empty() { all() } else { similar };
-            return Err(unknown("class", class)
-                .known(known)
-                .hint("`rankguard taxonomy crosswalk` lists the classes"));
+            return Err(unknown_class(catalogue, class));
         }
     }
     if let Some(layer) = query.text("layer") {
@@ -100,6 +99,23 @@ pub(super) fn check_names(state: &DecisionState, query: &Query) -> Result<(), Pr
         }
     }
     Ok(())
+}
+
+/// Refuses a class that the catalogue does not have.
+pub(crate) fn check_class(state: &DecisionState, class: &ClassId) -> Result<(), Problem> {
+    let catalogue = state.catalogue();
+    if catalogue.class(class).is_some() {
+        return Ok(());
+    }
+    Err(unknown_class(catalogue, class.as_str()))
+}
+
+/// Returns the problem of an unknown class, with the nearest ones.
+fn unknown_class(catalogue: &Catalogue, class: &str) -> Problem {
+    let similar = catalogue.similar_classes(class);
+    let all = || catalogue.classes().map(|class| class.id.as_str()).collect();
+    let known: Vec<&str> = if similar.is_empty() { all() } else { similar };
+    unknown("class", class).known(known).hint(CLASSES_HINT)
 }
 
 pub(super) fn unknown(field: &str, value: &str) -> Problem {

@@ -1,8 +1,10 @@
 //! Routes that change something: each parses its body.
 
+use rankguard_core::CORDON_REASONS_MAX;
 use rankguard_model::{CaseId, CaseNoteKind, JobId, NodeId};
 use serde::de::DeserializeOwned;
 
+use super::cases::CLASSES_HINT;
 use super::number;
 use crate::change::Change;
 use crate::documents::{CancelBody, CordonBody, NoteBody, NoteKind, UncordonBody};
@@ -11,8 +13,6 @@ use crate::problem::Problem;
 /// Longest reason of a cordon, and longest note, bytes.
 const REASON_BYTES_MAX: usize = 1 << 10;
 const NOTE_BYTES_MAX: usize = 4 << 10;
-/// Most reasons of a conditional uncordon.
-const REASONS_MAX: usize = 16;
 
 pub(super) fn note(id: &str, body: &[u8]) -> Result<Change, Problem> {
     let case = CaseId(number(id, "case", "/api/v1/cases")?);
@@ -27,7 +27,7 @@ pub(super) fn note(id: &str, body: &[u8]) -> Result<Change, Problem> {
         (NoteKind::Correct, Some(class)) => CaseNoteKind::Corrected { class: class.into() },
         (NoteKind::Correct, None) => {
             let problem = Problem::invalid("class", "a correction names the class");
-            return Err(problem.hint("GET /api/v1/failures lists the classes of cases"));
+            return Err(problem.hint(CLASSES_HINT));
         }
         (_, Some(_)) => return Err(Problem::invalid("class", "only a correction names a class")),
         (NoteKind::Acknowledge, None) => CaseNoteKind::Acknowledged,
@@ -54,8 +54,8 @@ pub(super) fn drain(name: &str, body: &[u8]) -> Result<Change, Problem> {
 
 pub(super) fn uncordon(name: &str, body: &[u8]) -> Result<Change, Problem> {
     let UncordonBody { only_reasons } = parse(body)?;
-    if only_reasons.len() > REASONS_MAX {
-        let detail = format!("there are at most {REASONS_MAX} reasons");
+    if only_reasons.len() > CORDON_REASONS_MAX {
+        let detail = format!("a cordon has at most {CORDON_REASONS_MAX} reasons");
         return Err(Problem::invalid("only_reasons", detail));
     }
     let node = NodeId::from(name);
