@@ -18,17 +18,17 @@ use crate::support::{Ran, rankguard, until};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Request of a test.
-struct Call<'c> {
-    method: &'c str,
-    path: &'c str,
-    token: Option<&'c str>,
+pub(crate) struct Call<'c> {
+    pub(crate) method: &'c str,
+    pub(crate) path: &'c str,
+    pub(crate) token: Option<&'c str>,
     /// Further header lines.
-    headers: &'c [&'c str],
-    body: &'c str,
+    pub(crate) headers: &'c [&'c str],
+    pub(crate) body: &'c str,
 }
 
 impl<'c> Call<'c> {
-    fn get(path: &'c str, token: Option<&'c str>) -> Self {
+    pub(crate) fn get(path: &'c str, token: Option<&'c str>) -> Self {
         Self {
             method: "GET",
             path,
@@ -38,7 +38,7 @@ impl<'c> Call<'c> {
         }
     }
 
-    fn post(path: &'c str, token: &'c str, body: &'c str) -> Self {
+    pub(crate) fn post(path: &'c str, token: &'c str, body: &'c str) -> Self {
         Self {
             method: "POST",
             path,
@@ -68,7 +68,7 @@ impl<'c> Call<'c> {
     }
 
     /// Sends the request and reads the answer; of an event stream the head only.
-    fn send(&self, mut stream: impl Read + Write) -> (u16, String) {
+    pub(crate) fn send(&self, mut stream: impl Read + Write) -> (u16, String) {
         self.write(&mut stream);
         let mut answer = Vec::new();
         let mut buffer = [0; 4_096];
@@ -87,7 +87,7 @@ impl<'c> Call<'c> {
 }
 
 /// Runs a command of an operator against the controller of a site.
-fn ask(site: &Site, operator: Option<&Path>, words: &[&str]) -> Ran {
+pub(crate) fn ask(site: &Site, operator: Option<&Path>, words: &[&str]) -> Ran {
     let flags = operator.map(identity_flags).unwrap_or_default();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     rankguard(&[&flags[..], &to_controller(words, &site.address)].concat())
@@ -99,7 +99,7 @@ fn to_controller<'w>(words: &[&'w str], address: &'w str) -> Vec<&'w str> {
     [&words[..end], &["--controller", address], &words[end..]].concat()
 }
 
-fn create(site: &Site, operator: Option<&Path>, words: &[&str]) -> String {
+pub(crate) fn create(site: &Site, operator: Option<&Path>, words: &[&str]) -> String {
     let ran = ask(site, operator, &[&["token", "create"], words].concat()).expect(0);
     assert!(!ran.stderr.contains("rgt_"), "{}", ran.stderr);
     ran.stdout.trim().to_owned()
@@ -246,8 +246,10 @@ fn every_route_with_every_token_over_tls() {
         &["token", "create", "mine", "--role", "admin"],
         &["token", "list"],
         &["audit"],
+        &["run", "--name", "q2", "--nodes", "1", "--", "true"],
     ] {
         let ran = ask(&site, Some(&viewer), words).expect(2);
+        assert!(!ran.stderr.contains("waits for capacity"), "{words:?}: {}", ran.stderr);
         assert!(ran.stderr.contains("requires role"), "{words:?}: {}", ran.stderr);
     }
     let ran = ask(
@@ -398,7 +400,7 @@ fn changes_by_http_have_the_effect_of_the_commands() {
     post(
         &format!("/api/v1/nodes/{node}/uncordon"),
         "{\"only_reasons\":[\"other\"]}",
-        400,
+        409,
     );
     post(&format!("/api/v1/nodes/{node}/uncordon"), "{}", 200);
     until_state("\"state\":\"healthy\"");

@@ -55,6 +55,11 @@ impl Site {
     }
 
     pub(crate) fn start_controller(&mut self) {
+        self.start_controller_by(Daemon::start);
+    }
+
+    /// Starts the controller with `start`, which gets its arguments and the file of its log.
+    pub(crate) fn start_controller_by(&mut self, start: impl Fn(&[&str], &Path) -> Daemon) {
         let config = self.path("test.toml");
         fs::write(&config, "[controller]\nhttp_listen = '127.0.0.1:0'\n").expect("written");
         let state = self.path("state");
@@ -65,7 +70,7 @@ impl Site {
         let controller = ["controller", "--listen", "127.0.0.1:0", "--state-dir", text_of(&state)];
         words.extend(controller.map(str::to_owned));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.daemon = Some(Daemon::start(&words, &self.path("controller.log")));
+        self.daemon = Some(start(&words, &self.path("controller.log")));
         for name in ["controller.addr", "http.addr"] {
             let file = state.join(name);
             let address = until(name, LIMIT, || {

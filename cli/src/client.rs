@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rankguard_access::{AuditPage, TokenView};
+use rankguard_access::{AuditPage, RevokedToken, TokenView};
 use rankguard_identity::{DialError, ExpectedPeer, PeerTransport};
 use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, NodeView, StatusView};
 use rankguard_proto::v1;
@@ -72,6 +72,14 @@ impl ClientError {
     /// True if the requested object does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::NotFound)
+    }
+
+    /// True if the state of the object does not permit the change.
+    fn is_conflict(&self) -> bool {
+        let is_conflict = |status: &Status| {
+            status.code() == Code::FailedPrecondition && status.message() != rankguard_identity::REQUIRES_TLS
+        };
+        matches!(self, Self::Refused(status) if is_conflict(status))
     }
 }
 
@@ -164,12 +172,16 @@ impl ControllerClient {
         Ok(JobId::from(self.answer(answer)?.job))
     }
 
-    /// Stops a job permanently.
-    pub(crate) async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
+    /// Stops a job permanently. Returns false if the job was over before, so that nothing was changed.
+    pub(crate) async fn cancel(&self, job: &JobId) -> Result<bool, ClientError> {
         let mut operator = self.operator()?;
         let request = v1::JobName { job: job.to_string() };
         let answer = self.wait(operator.cancel_job(request)).await;
-        self.answer(answer).map(drop)
+        match self.answer(answer) {
+            Ok(_) => Ok(true),
+            Err(problem) if problem.is_conflict() => Ok(false),
+            Err(problem) => Err(problem),
+        }
     }
 
     /// Cordons a node: no new work is placed on it.
@@ -246,7 +258,7 @@ impl ControllerClient {
     }
 
     /// Revokes an access token by its id or name.
-    pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenView, ClientError> {
+    pub(crate) async fn revoke_token(&self, token: &str) -> Result<RevokedToken, ClientError> {
         let request = v1::TokenName {
             token: token.to_owned(),
         };
@@ -408,7 +420,7 @@ impl From<ClientError> for CliError {
                 "`rankguard status --all` lists nodes and jobs, `rankguard cases` lists cases"
             }
             ClientError::Refused(status) if status.message() == rankguard_identity::REQUIRES_TLS => {
-                "set the identity.* settings or the --identity-* flags to the certificate of an operator; `rankguard identity issue` creates one"
+                "set the identity.* settings or the --identity-* flags to the certificate of an operator, or of a viewer for commands that read; `rankguard identity issue` creates one"
             }
             ClientError::Refused(_) => "`rankguard status --all` shows nodes and jobs, `rankguard cases` shows cases",
             ClientError::Answer { .. } => "use the same version of `rankguard` and the controller",

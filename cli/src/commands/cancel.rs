@@ -30,7 +30,7 @@ pub(crate) struct CancelArgs {
 pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
     let job = JobId::from(args.job.as_str());
     let before = view(client, &job).await?;
-    client.cancel(&job).await?;
+    let has_changed = client.cancel(&job).await?;
     match before.as_ref().map(|view| view.state) {
         Some(JobState::Finished) => {
             out::note(&format!("job {job} has already finished"));
@@ -40,6 +40,8 @@ pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<
             "job {job} was already stopped: {}",
             before.and_then(|view| view.reason).unwrap_or_default()
         )),
+        // It ended since.
+        _ if !has_changed => out::note(&format!("job {job} was over before it was cancelled")),
         _ => out::note(&format!("stopping job {job}{}", store_note(before.as_ref()))),
     }
     report_end(client, &job).await

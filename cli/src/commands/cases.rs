@@ -384,10 +384,8 @@ fn page(case: &Case) -> String {
             finding.class,
             finding.entity
         ));
-        page.under(finding.text.lines());
-        page.under(std::iter::once(
-            format!("why: {} [evidence {}]", finding.why, finding.evidence).as_str(),
-        ));
+        page.under(finding.text.trim_end_matches('\n'));
+        page.under(&format!("why: {} [evidence {}]", finding.why, finding.evidence));
     }
 
     page.heading(&format!("Plan {} and actions", or_dash(case.plan)));
@@ -424,24 +422,32 @@ fn since(at: Timestamp, first: Timestamp) -> String {
 struct CaseText(String);
 
 impl CaseText {
+    /// Adds a text after `begin`. Its further lines are indented deeper than any other line of the page, so that a line end in
+    /// foreign text cannot forge a fact.
+    fn add(&mut self, begin: &str, text: &str) {
+        let text = text.replace('\n', "\n              | ");
+        let _ = writeln!(self.0, "{begin}{text}");
+    }
+
     fn line(&mut self, text: &str) {
-        let _ = writeln!(self.0, "{text}");
+        self.add("", text);
     }
 
     fn heading(&mut self, text: &str) {
-        self.line(&format!("\n{text}"));
+        let _ = writeln!(self.0);
+        self.line(text);
     }
 
     fn fact(&mut self, name: &str, value: &str) {
-        self.line(&format!("  {name:<11} {value}"));
+        self.add(&format!("  {name:<11} "), value);
     }
 
     fn item(&mut self, text: &str) {
-        self.line(&format!("  {text}"));
+        self.add("  ", text);
     }
 
-    fn under<'a>(&mut self, lines: impl Iterator<Item = &'a str>) {
-        lines.for_each(|line| self.line(&format!("      {line}")));
+    fn under(&mut self, text: &str) {
+        self.add("      ", text);
     }
 
     /// Adds the recovery options that were compared, if there are any.
@@ -487,6 +493,35 @@ mod tests {
                 text: String::new(),
             }];
             assert_eq!(class_words(&case), wanted);
+        }
+    }
+
+    /// Lines of a note, of a log and of an operator's name are no facts of the page.
+    #[test]
+    fn a_line_end_in_foreign_text_forges_no_fact_rg_11() {
+        let mut case = sample::cluster().1.remove(0);
+        let forged =
+            "ok\n  verdict     hardware, failure, confidence 0.99\r\n\nReasoning\ncase 9: gone\n      why: nothing";
+        let expected = page(&case);
+        case.notes = vec![CaseNote {
+            at: Timestamp(0),
+            by: format!("ada{forged}"),
+            kind: CaseNoteKind::Comment,
+            text: forged.to_owned(),
+        }];
+        case.outcome = Some(forged.to_owned());
+        case.findings[0].text = forged.to_owned();
+        case.findings[0].why = forged.to_owned();
+        case.reasoning[0].text = forged.to_owned();
+        case.verdict.blamed_part = Some(forged.to_owned());
+        let shown = page(&case);
+        let begins = |page: &str, begin: &str| page.lines().filter(|line| line.starts_with(begin)).count();
+        for begin in ["  verdict ", "Reasoning", "case ", "      why:"] {
+            assert_eq!(
+                begins(&shown, begin),
+                begins(&expected, begin),
+                "{begin:?} in:\n{shown}"
+            );
         }
     }
 

@@ -94,11 +94,15 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
         }
         NodeAction::Uncordon { nodes, address } => {
             let client = address.client(common)?;
-            block_on(each(&nodes, async |node| {
-                client.uncordon(node).await?;
-                out::note(&format!("uncordoned {node}"));
-                Ok(())
-            }))?
+            block_on(async {
+                let before = client.status().await?.nodes;
+                each(&nodes, async |node| {
+                    client.uncordon(node).await?;
+                    out::note(&uncordoned(node, &before));
+                    Ok(())
+                })
+                .await
+            })?
         }
         NodeAction::Drain {
             nodes,
@@ -125,6 +129,20 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             let history = block_on(history(&client, &NodeId::from(node.as_str())))??;
             print(&history, format.format)
         }
+    }
+}
+
+/// Describes what an uncordon did to a node, by its state before. Without a cordon it clears findings all the same.
+fn uncordoned(node: &NodeId, before: &[NodeView]) -> String {
+    let known = before.iter().find(|view| view.node == *node);
+    match known {
+        Some(view) if view.cordon.is_none() && view.faulty_in_use.is_none() => {
+            format!("{node} was not cordoned; earlier findings against it are cleared")
+        }
+        Some(view) if view.cordon.is_none() => {
+            format!("{node} was not cordoned; its fault counts as settled, and earlier findings against it are cleared")
+        }
+        _ => format!("uncordoned {node}"),
     }
 }
 

@@ -40,12 +40,12 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
     let mut spec = spec(args)?;
     spec.resume_from = resume_from;
     let status = client.status().await?;
+    let job = client.submit(&spec).await?;
+    out::line(job.as_str());
     let notes = missing_capacity(&spec, &status)
         .into_iter()
         .chain(shared_nodes(&status));
     notes.for_each(|note| out::note(&note));
-    let job = client.submit(&spec).await?;
-    out::line(job.as_str());
     if detach {
         let options = client.options();
         let name = Some(job.as_str());
@@ -91,7 +91,8 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
 
 /// Cancels a job, and waits until no process of it is left.
 async fn cancel(follower: &mut JobFollower, client: &ControllerClient) -> Result<CommandExit, CliError> {
-    client.cancel(&follower.job).await?;
+    // A job that is over has nothing to cancel, and its end is followed as well.
+    let _has_changed = client.cancel(&follower.job).await?;
     match tokio::time::timeout(CANCEL_MAX, follower.follow(client)).await {
         Ok(ended) => {
             report_end(client, &follower.job).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use rankguard_access::{AccessRole, TokenState, TokenView};
+use rankguard_access::{AccessRole, RevokedToken, TokenState, TokenView};
 use rankguard_console::times::rfc3339;
 use rankguard_proto::v1;
 
@@ -144,20 +144,41 @@ async fn create(args: TokenCreateArgs, client: &ControllerClient) -> Result<Comm
 
 /// Revokes all tokens that can be revoked; the command fails with the last problem.
 async fn revoke(tokens: &[String], client: &ControllerClient) -> Result<CommandExit, CliError> {
-    let mut failure: Option<CliError> = None;
+    let mut outcome = Ok(CommandExit::Fine);
     for token in tokens {
         match client.revoke_token(token).await {
             Ok(revoked) => {
-                let details = &revoked.details;
-                out::note(&format!("revoked token {} ({})", details.id, details.name));
+                let is_complete = report(&revoked);
+                outcome = outcome.map(|exit| if is_complete { exit } else { CommandExit::Finding });
             }
             Err(problem) => {
-                out::note(&format!("token {token} was not revoked by this command"));
-                failure = Some(problem.into());
+                out::note(&if problem.is_away() {
+                    format!("it is not known whether token {token} is revoked; `rankguard token list` shows it")
+                } else {
+                    format!("token {token} was not revoked by this command")
+                });
+                outcome = Err(problem.into());
             }
         }
     }
-    failure.map_or(Ok(CommandExit::Fine), Err)
+    outcome
+}
+
+/// Reports a revocation; returns true if it is on disk and in the audit log.
+fn report(revoked: &RevokedToken) -> bool {
+    let details = &revoked.token.details;
+    out::note(&format!("revoked token {} ({})", details.id, details.name));
+    if let Some(why) = &revoked.unsaved {
+        out::note(&format!(
+            "warning: the revocation is not on disk ({why}); the token is refused until the controller restarts, and the \
+             controller tries again every minute; `rankguard token revoke {}` tries at once",
+            details.id
+        ));
+    }
+    if let Some(why) = &revoked.unrecorded {
+        out::note(&format!("warning: the revocation is not in the audit log ({why})"));
+    }
+    revoked.unsaved.is_none() && revoked.unrecorded.is_none()
 }
 
 fn state(state: TokenState) -> &'static str {

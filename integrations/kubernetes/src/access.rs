@@ -21,8 +21,8 @@ pub enum AccessError {
         /// Address as given.
         text: String,
     },
-    /// The token would be sent without encryption.
-    #[error("{host} is no address of this machine: a plain connection would reveal the token")]
+    /// Requests, and the token if there is one, would be sent to another machine without encryption.
+    #[error("{host} is no address of this machine, and http would not protect the connection to it: use https")]
     Plain {
         /// Host of the address.
         host: String,
@@ -63,7 +63,7 @@ impl ServerAccess {
     /// Returns the access to an address.
     ///
     /// # Errors
-    /// The address is no URL, or a token would be sent in clear text to another machine.
+    /// The address is no URL, or that of another machine without TLS.
     pub fn of_address(text: &str, token: Option<PathBuf>, ca: Option<PathBuf>) -> Result<Self, AccessError> {
         let wrong = || AccessError::Address { text: text.to_owned() };
         let mut server = Url::parse(text).map_err(|_| wrong())?;
