@@ -187,7 +187,9 @@ impl TokenStore {
 
     /// Returns all tokens, oldest first.
     pub fn list(&self, now: Timestamp) -> Vec<TokenView> {
-        let mut views: Vec<TokenView> = self.table().tokens.values().map(|token| view(token, now)).collect();
+        let mut tokens = self.table().tokens.clone();
+        remove_ended(&mut tokens, now);
+        let mut views: Vec<TokenView> = tokens.values().map(|token| view(token, now)).collect();
         views.sort_by(|left, right| {
             let key = |view: &TokenView| (view.details.created_at, view.details.id.clone());
             key(left).cmp(&key(right))

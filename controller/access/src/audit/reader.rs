@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::entry::{AuditEntry, AuditFilter, AuditOutcome};
 use super::file::{self, AuditFileContents, AuditLine};
+use crate::digest::{Digest, hex};
 
 /// Entries that a filter selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -18,20 +19,57 @@ pub struct AuditPage {
     pub damaged: Vec<String>,
 }
 
+/// What the header of a file states about the file before it.
+struct NewerFile {
+    number: u64,
+    /// Last digest of the file before.
+    previous: String,
+}
+
+impl NewerFile {
+    /// Returns the statement of a file; none if its header is damaged.
+    fn of(number: u64, contents: &AuditFileContents) -> Option<Self> {
+        match contents.lines.first() {
+            Some(AuditLine::Header { previous, .. }) => Some(Self {
+                number,
+                previous: previous.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Describes what is missing between the file `number` with this last digest and the newer one.
+    fn missing_before(&self, number: u64, digest: &Digest) -> Option<String> {
+        if number + 1 != self.number {
+            let missing = file::path(Path::new(""), self.number - 1);
+            return Some(format!("{}, which is missing", missing.display()));
+        }
+        let name = file::path(Path::new(""), number);
+        (self.previous != hex(digest)).then(|| format!("{}, after its last line", name.display()))
+    }
+}
+
 /// Reads the newest files first, until there are enough entries.
 pub(crate) fn read(dir: &Path, filter: &AuditFilter, before: Option<u64>, limit: usize) -> io::Result<AuditPage> {
     let mut page = AuditPage::default();
     let mut results: BTreeMap<u64, (AuditOutcome, String)> = BTreeMap::new();
-    for (_, path) in file::list(dir)?.into_iter().rev() {
+    let mut newer = None;
+    for (number, path) in file::list(dir)?.into_iter().rev() {
         let contents = match AuditFileContents::read(&path) {
             Ok(contents) => contents,
             // It was removed meanwhile.
-            Err(problem) if problem.kind() == io::ErrorKind::NotFound => continue,
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
+                newer = None;
+                continue;
+            }
             Err(problem) => return Err(problem),
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         page.damaged
             .extend(contents.damaged.iter().map(|line| format!("{name}, line {line}")));
+        page.damaged
+            .extend(newer.and_then(|newer: NewerFile| newer.missing_before(number, &contents.digest)));
+        newer = NewerFile::of(number, &contents);
         for line in contents.lines.into_iter().rev() {
             match line {
                 AuditLine::Header { .. } => {}

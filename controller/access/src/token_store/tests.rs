@@ -34,7 +34,7 @@ fn a_token_survives_a_restart_and_its_value_is_not_in_the_file() {
         (used.id.as_str(), used.role),
         (view.details.id.as_str(), AccessRole::Operator)
     );
-    store.save_uses().expect("saved");
+    store.save_rest().expect("saved");
     let file = fs::read_to_string(dir.path().join("tokens.txt")).expect("text");
     assert!(!file.contains(&text[4..20]), "{file}");
     let again = TokenStore::open(dir.path()).expect("sound");
@@ -199,6 +199,12 @@ fn ended_tokens_are_removed_after_their_time() {
     store
         .create(&request("new", AccessRole::Viewer), "local", later)
         .expect("created");
-    let names: Vec<String> = store.list(later).into_iter().map(|view| view.details.name).collect();
-    assert_eq!(names, ["new"]);
+    let names = |at| -> Vec<String> { store.list(at).into_iter().map(|view| view.details.name).collect() };
+    assert_eq!(names(later), ["new"]);
+    let much_later = later.after(ENDED_RETENTION + Duration::from_secs(3_601));
+    assert_eq!(
+        names(much_later),
+        Vec::<String>::new(),
+        "without a change of the tokens, too"
+    );
 }

@@ -172,7 +172,7 @@ fn a_file_that_could_not_be_begun_is_begun_again() {
     fs::write(&next, "").expect("left by a full disk");
     log.probe(NOW).expect("writable");
     assert_eq!(log.failure(), None);
-    log.begin(entry("node.cordon", "n1"), NOW).expect("written");
+    log.refuse(entry("node.cordon", "n1"), "no", NOW).expect("written");
     assert!(all(&log).damaged.is_empty());
 }
 
@@ -185,4 +185,26 @@ fn a_trial_write_is_no_line() {
     let before = fs::read(&path).expect("bytes");
     log.probe(NOW).expect("writable");
     assert_eq!(fs::read(&path).expect("bytes"), before);
+}
+
+/// Lines that are missing at the end of an older file, and a file that is missing, are damage.
+#[test]
+fn lines_and_files_that_are_missing_in_the_middle_are_found() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::with_file_bytes(dir.path(), NOW, 1_000).expect("opened");
+    for number in 0..20 {
+        log.refuse(entry("node.cordon", &format!("n{number}")), "no", NOW)
+            .expect("written");
+    }
+    let path = |number: u32| dir.path().join(format!("audit-{number:06}.log"));
+    assert!(path(4).exists());
+    assert!(all(&log).damaged.is_empty(), "{:?}", all(&log).damaged);
+    let whole = fs::read_to_string(path(2)).expect("text");
+    let lines: Vec<&str> = whole.lines().collect();
+    fs::write(path(2), lines[..lines.len() - 1].join("\n") + "\n").expect("written");
+    assert_eq!(all(&log).damaged, ["audit-000002.log, after its last line"]);
+    fs::remove_file(path(2)).expect("removed");
+    assert_eq!(all(&log).damaged, ["audit-000002.log, which is missing"]);
+    fs::write(path(2), whole).expect("written");
+    assert!(all(&log).damaged.is_empty());
 }
