@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::http_access::{Call, ask, create};
 use crate::http_api::{Site, issue, tls};
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Cluster, text_of};
 use crate::support::{rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -100,9 +100,40 @@ fn changes_that_the_state_does_not_permit_are_conflicts_everywhere() {
         assert_eq!(entry["outcome"], "refused", "{entry}");
         assert_eq!(entry["message"], "job short has already finished", "{entry}");
     }
+    let long = "x".repeat(2_000);
+    for reason in [long.as_str(), " "] {
+        run(&["node", "cordon", &node, "--reason", reason])
+            .expect(2)
+            .says(&["a reason has 1 to 1024 bytes"]);
+    }
     run(&["audit", "--action", "node.cordn"])
         .expect(2)
         .says(&["node.cordn", "node.cordon"]);
+}
+
+/// A submission whose name is refused before its checkpoint folder is claimed is recorded, too.
+#[test]
+fn refused_submissions_are_recorded() {
+    let site = Site::start(false);
+    let run = ["run", "--name", "job", "--nodes", "1", "--detach"];
+    ask(&site, None, &[&run[..], &["--", "true"]].concat()).expect(0);
+    let store = site.path("store");
+    let store = [
+        "--checkpoint-dir",
+        text_of(&store),
+        "--checkpoint-every",
+        "5",
+        "--",
+        "true",
+    ];
+    ask(&site, None, &[&run[..], &store].concat())
+        .expect(2)
+        .says(&["job name job is already used"]);
+    let audit = ask(&site, None, &["audit", "--action", "job.submit", "--format", "json"]).expect(0);
+    let audit: Value = serde_json::from_str(&audit.stdout).expect("JSON");
+    let entries = audit.as_array().expect("a list").iter();
+    let outcomes: Vec<&Value> = entries.map(|entry| &entry["outcome"]).collect();
+    assert_eq!(outcomes, ["done", "refused"], "{audit}");
 }
 
 /// A key that was used before a restart of the controller: the repetition has the answer of the first request, and other

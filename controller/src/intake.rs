@@ -18,6 +18,9 @@ use crate::name_conflicts::NameConflicts;
 use crate::session_table::{SessionId, SessionLink, SessionTable};
 use crate::submission;
 
+/// Longest reason of a cordon, bytes.
+const REASON_BYTES_MAX: usize = 1 << 10;
+
 /// Newest sequence number of each node that is journalled, or will be with the current batch.
 pub(crate) type AcknowledgedSequences = BTreeMap<NodeId, Sequence>;
 
@@ -218,11 +221,11 @@ impl BatchBuilder<'_> {
             }
             OperatorCommand::Cancel { job, by } => self.check_cancel(&job).map(|()| Event::JobCancelled { job, by }),
             OperatorCommand::Cordon { node, reason } => {
-                self.check_room(&node, &reason)?;
+                self.check_reason(&node, &reason)?;
                 Ok(Event::NodeCordoned { node, reason })
             }
             OperatorCommand::Drain { node, reason } => {
-                self.check_room(&node, &reason)?;
+                self.check_reason(&node, &reason)?;
                 Ok(Event::NodeDrained { node, reason })
             }
             OperatorCommand::Forget { node } => {
@@ -298,8 +301,12 @@ impl BatchBuilder<'_> {
         }
     }
 
-    /// Refuses a further reason of a cordon that has the largest number of them.
-    fn check_room(&self, node: &NodeId, reason: &str) -> Result<(), CommandRefusal> {
+    /// Refuses a reason that is empty or too long, and a further one of a cordon that has the largest number of them.
+    fn check_reason(&self, node: &NodeId, reason: &str) -> Result<(), CommandRefusal> {
+        if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
+            let problem = format!("a reason has 1 to {REASON_BYTES_MAX} bytes");
+            return Err(CommandRefusal::Invalid(vec![problem]));
+        }
         let cordon = self.known_node(node)?.cordon.as_ref();
         if cordon.is_none_or(|cordon| cordon.has_room_for(reason)) {
             return Ok(());

@@ -7,6 +7,7 @@ use rankguard_access::{
     RateLimiter, RevokedToken, RoleError, TokenError, TokenScope, TokenView,
 };
 use rankguard_checkpoint::Store;
+use rankguard_checkpoint::claim::ClaimedFolder;
 use rankguard_identity::{ConnectionPeer, PeerRole};
 use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, PrintableText, Timestamp, with_causes};
 use rankguard_proto::{HINT_HEADER, v1};
@@ -16,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tonic::{Code, Request, Response, Status};
 
-use crate::claims::{self, ClaimRegistry};
+use crate::claims::{self, ClaimRegistry, NameReservation};
 use crate::command_executor::{ANSWER_DEADLINE, CommandExecutor, CommandFailure, CommandOrigin, late};
 use crate::input::{LoopInput, OperatorCommand, OperatorQuery};
 use crate::operator_calls::OperatorCall;
@@ -62,24 +63,36 @@ impl OperatorService {
 
     /// Submits a job, with a claim of its checkpoint folder if it has one.
     async fn submit(&self, origin: CommandOrigin, spec: JobSpec) -> Result<(), Status> {
-        store_can_be_used(&spec).await?;
-        if spec.checkpoint.is_none() || !submission::problems(&spec).is_empty() {
-            let command = OperatorCommand::Submit { spec, claim: None };
-            return self.command(origin, command).await.map(drop);
+        let entry = origin.entry("job.submit", spec.id.to_string(), spec.command.join(" "));
+        let prepared = self.prepare(&spec).await;
+        let (_hold, claimed) = match prepared {
+            Ok(prepared) => prepared,
+            Err(refusal) => {
+                self.executor.access().refuse(entry, refusal.message().to_owned()).await;
+                return Err(refusal);
+            }
+        };
+        let claim = claimed.as_ref().map(|claimed| Box::new(claimed.claim.clone()));
+        let submitted = self.command(origin, OperatorCommand::Submit { spec, claim }).await;
+        if let (Err(refusal), Some(claimed)) = (&submitted, claimed) {
+            claims::undo(claimed, refusal).await;
         }
-        let _hold = self.claims.hold(&spec.id)?;
+        submitted.map(drop)
+    }
+
+    /// Prepares the checkpoint folder of a job, if it has one: a claim of it, which is held until the submission ends.
+    async fn prepare(&self, spec: &JobSpec) -> Result<(Option<NameReservation>, Option<ClaimedFolder>), Status> {
+        store_can_be_used(spec).await?;
+        if spec.checkpoint.is_none() || !submission::problems(spec).is_empty() {
+            return Ok((None, None));
+        }
+        let hold = self.claims.hold(&spec.id)?;
         let floor = self
             .query(|reply| OperatorQuery::Name(Box::new(spec.clone()), reply))
             .await?;
         let floor = floor.map_err(CommandFailure::Refused)?;
-        let claimed = claims::claim_store(&spec, floor).await?;
-        let claim = Some(Box::new(claimed.claim.clone()));
-        let submitted = self.command(origin, OperatorCommand::Submit { spec, claim }).await;
-        if let Err(refusal) = submitted {
-            claims::undo(claimed, &refusal).await;
-            return Err(refusal);
-        }
-        Ok(())
+        let claimed = claims::claim_store(spec, floor).await?;
+        Ok((Some(hold), Some(claimed)))
     }
 
     /// Creates a token on a blocking thread, and records it.

@@ -260,7 +260,7 @@ fn problem_of(refusal: ChangeRefusal) -> Problem {
             why,
         ),
         ChangeRefusal::Invalid(problems) => Problem::invalid("body", problems.join("; ")),
-        ChangeRefusal::Unavailable(why) => Problem::busy(&why),
+        ChangeRefusal::Unavailable(why) => Problem::unavailable(why),
         ChangeRefusal::Late(why) => {
             let title = "the result of the change is not known";
             Problem::new(StatusCode::GATEWAY_TIMEOUT, "late", title, why)

@@ -102,6 +102,13 @@ impl Problem {
         .hint(format!("GET {list} lists what there is"))
     }
 
+    /// Returns the problem of a controller that cannot write or is about to change.
+    pub(crate) fn unavailable(detail: impl Into<Box<str>>) -> Self {
+        let title = "the controller does not accept the request now";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", title, detail);
+        problem.hint("repeat the request later; GET /readyz has the reason if the controller cannot write")
+    }
+
     /// Returns the problem of a server that is too busy.
     pub(crate) fn busy(detail: &str) -> Self {
         let title = "the server is busy";

@@ -369,7 +369,7 @@ async fn audit(service: &Arc<ServiceState>, query: Query, headers: &HeaderMap) -
                 Err(problem) => problem.to_string(),
             },
         );
-        return Err(Problem::busy(&problem));
+        return Err(Problem::unavailable(problem));
     };
     let cursor = |number: u64| PagedList::Audit.cursor(&number.to_string());
     let document = Page {
