@@ -297,6 +297,9 @@ impl AuditWriter {
         if self.size < self.file_bytes {
             return Ok(());
         }
+        // A line that a failed write has left is no part of the chain.
+        let trimmed = self.file.set_len(self.size);
+        trimmed.map_err(|source| self.failed("trim", source))?;
         *self = Self::create(
             &self.dir,
             self.number + 1,
