@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rankguard_core::{Event, Policy};
-use cluster::{Cluster, node};
 use rankguard_core::{CORDON_REASONS_MAX, Event, Policy, RULES};
 use rankguard_model::{
     ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeView, Role,

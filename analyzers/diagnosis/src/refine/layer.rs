@@ -120,16 +120,13 @@ pub(super) fn of<'s>(
     said: impl Iterator<Item = &'s str> + Clone,
 ) -> Option<(&'static str, String)> {
     let class = candidate.class.as_str();
-    if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends && !scene.is_of_logs() {
+    if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends {
         let why = if sign.synthetic {
             "A drill sent the signal, so it belongs to no layer."
         } else {
             "Nothing shows who sent the signal, so it belongs to no known layer."
         };
         return Some((UNKNOWN_LAYER, why.to_owned()));
-    if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends {
-        let why = "Nothing shows who sent the signal, so it belongs to no known layer.".to_owned();
-        return Some((UNKNOWN_LAYER, why));
     }
     if is_stopped(scene, candidate) {
         let why =
