@@ -1,5 +1,7 @@
 //! Removal of checkpoints that retention no longer requires.
 
+use std::collections::BTreeMap;
+
 use rankguard_model::{Generation, JobId};
 
 use crate::format::{AttemptSet, CheckpointId};
@@ -23,6 +25,41 @@ pub struct CollectionReport {
     pub temps: u64,
     /// Failed removals, and retained checkpoints that are damaged. The next call tries again.
     pub problems: Vec<StoreProblem>,
+    /// Outcome of each folder that the collection was to remove.
+    pub folders: BTreeMap<CheckpointId, CollectedFolder>,
+}
+
+/// What a collection did to a folder, or would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CollectedFolder {
+    /// State of the folder after the collection.
+    pub outcome: FolderOutcome,
+    /// Bytes of its files that were removed.
+    pub freed_bytes: u64,
+}
+
+/// State of a folder after a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FolderOutcome {
+    /// The folder was removed.
+    Removed,
+    /// No checkpoint remains, but shards of which other checkpoints borrow chunks.
+    Lends,
+    /// It is as before: a reader holds it, it is being written, or an incomplete one has chunks or files of others.
+    InUse,
+    /// Nothing of the checkpoint remains, but files that are not of a checkpoint.
+    HoldsForeignFiles,
+    /// The removal failed; the problem states the reason.
+    Failed,
+}
+
+/// Whether a collection removes files.
+#[derive(Clone, Copy)]
+enum CollectionMode<'a> {
+    /// Each removal of a file is permitted by the callback.
+    Execute(RemovalCheck<'a>),
+    /// Only the outcomes are computed.
+    Predict,
 }
 
 /// Planned removals of a collection.
@@ -147,20 +184,92 @@ pub fn collect_while(
     may_remove: RemovalCheck<'_>,
 ) -> Result<CollectionReport, StoreError> {
     let plan = plan(store, job, keep, pinned, VerifyDepth::Names)?;
-    carry_out_while(store, job, plan, may_remove)
+    run_plan(store, job, plan, CollectionMode::Execute(may_remove)).map(|(report, _)| report)
 }
 
 /// Executes a planned collection.
 pub fn carry_out(store: &Store, job: &JobId, plan: CollectionPlan) -> Result<CollectionReport, StoreError> {
-    carry_out_while(store, job, plan, &|_| true)
+    run_plan(store, job, plan, CollectionMode::Execute(&|_| true)).map(|(report, _)| report)
 }
 
-fn carry_out_while(
+/// Returns what [`carry_out`] would do now, without removing anything. With `removes_incomplete`, [`remove_incomplete`]
+/// follows for the incomplete folders of the plan.
+pub fn predict(
     store: &Store,
     job: &JobId,
     plan: CollectionPlan,
-    may_remove: RemovalCheck<'_>,
+    removes_incomplete: bool,
 ) -> Result<CollectionReport, StoreError> {
+    let incomplete = if removes_incomplete {
+        plan.incomplete.clone()
+    } else {
+        Vec::new()
+    };
+    let (mut report, lent) = run_plan(store, job, plan, CollectionMode::Predict)?;
+    for id in incomplete {
+        let removal = store.folder_removal(job, id, &lent)?;
+        let is_left = lent.contains_key(&id) || store.is_being_filled(job, id)?;
+        let is_left = is_left || !store.may_remove_uncommitted(job, id)?;
+        let result = Ok(if is_left {
+            RemovalResult::Refused
+        } else {
+            RemovalResult::Whole
+        });
+        report.add_torn(store, job, id, removal.freed_bytes, result)?;
+    }
+    Ok(report)
+}
+
+impl CollectionReport {
+    /// Records the result of the removal of a folder without a manifest.
+    fn add_torn(
+        &mut self,
+        store: &Store,
+        job: &JobId,
+        id: CheckpointId,
+        freed_bytes: u64,
+        result: Result<RemovalResult, StoreError>,
+    ) -> Result<(), StoreError> {
+        if matches!(result, Ok(RemovalResult::Whole)) {
+            self.torn.push(id);
+        }
+        self.add_folder(store, job, id, freed_bytes, result)
+    }
+
+    fn add_folder(
+        &mut self,
+        store: &Store,
+        job: &JobId,
+        id: CheckpointId,
+        freed_bytes: u64,
+        result: Result<RemovalResult, StoreError>,
+    ) -> Result<(), StoreError> {
+        let outcome = match &result {
+            Ok(RemovalResult::Whole) => FolderOutcome::Removed,
+            Ok(RemovalResult::Lends) => FolderOutcome::Lends,
+            Ok(RemovalResult::Part | RemovalResult::Refused) => FolderOutcome::InUse,
+            Err(StoreError::ForeignFiles { .. }) => FolderOutcome::HoldsForeignFiles,
+            Err(_) => FolderOutcome::Failed,
+        };
+        let is_untouched = matches!(outcome, FolderOutcome::InUse | FolderOutcome::Failed);
+        let freed_bytes = if is_untouched { 0 } else { freed_bytes };
+        self.folders.insert(id, CollectedFolder { outcome, freed_bytes });
+        if let Err(error) = result {
+            self.problems
+                .push(StoreProblem::of(id, store.dir(job, id)?, None, &error));
+        }
+        Ok(())
+    }
+}
+
+/// Executes a plan, or predicts its result. Also returns the shards that remaining checkpoints borrow from.
+fn run_plan(
+    store: &Store,
+    job: &JobId,
+    plan: CollectionPlan,
+    mode: CollectionMode<'_>,
+) -> Result<(CollectionReport, BorrowedShards), StoreError> {
+    let executes = matches!(mode, CollectionMode::Execute(_));
     let mut collected = CollectionReport {
         problems: plan.problems,
         ..CollectionReport::default()
@@ -177,11 +286,11 @@ fn carry_out_while(
         // An attempt that started since may start from this checkpoint: it took its lease before its record was
         // written.
         if store.attempts(job)? != plan.attempts {
-            return Ok(collected);
+            return Ok((collected, BorrowedShards::new()));
         }
         match held {
             Ok(None) => stays.push(id),
-            Ok(Some(hold)) => alone.push((id, Some(hold))),
+            Ok(Some(hold)) => alone.push((id, Some(hold).filter(|_| executes))),
             // The manifest is already removed, or is no file that a reader could hold.
             Err(StoreError::Missing { .. } | StoreError::NotAFile { .. }) => alone.push((id, None)),
             // It cannot be opened now, but a reader may hold it.
@@ -192,26 +301,43 @@ fn carry_out_while(
         }
     }
     let lent = store.borrowed_shards(job, stays.iter().copied())?;
-    for id in &stays {
+    for id in stays.iter().filter(|_| executes) {
         collected.temps += store.clear_abandoned(job, *id)?;
     }
     for (id, _hold) in &alone {
         let id = *id;
-        match store.remove_unborrowed(job, id, &lent, &|| may_remove(id)) {
-            Ok(RemovalResult::Refused) => {}
-            Ok(_) if plan.superseded.contains(&id) => collected.superseded.push(id),
-            Ok(_) => collected.checkpoints.push(id),
-            Err(error) => collected.problems.push(problem(id, &error)?),
+        let removal = store.folder_removal(job, id, &lent)?;
+        let result = match mode {
+            CollectionMode::Execute(may_remove) => store.remove_unborrowed(job, id, &lent, &|| may_remove(id)),
+            CollectionMode::Predict => removal.result(),
+        };
+        let is_removed = matches!(
+            result,
+            Ok(RemovalResult::Whole | RemovalResult::Lends | RemovalResult::Part)
+        );
+        if is_removed && plan.superseded.contains(&id) {
+            collected.superseded.push(id);
+        } else if is_removed {
+            collected.checkpoints.push(id);
         }
+        collected.add_folder(store, job, id, removal.freed_bytes, result)?;
     }
     for id in plan.torn {
-        match remove_torn(store, job, id, &lent, may_remove) {
-            Ok(RemovalResult::Whole) => collected.torn.push(id),
-            Ok(_) => {}
-            Err(error) => collected.problems.push(problem(id, &error)?),
-        }
+        let removal = store.folder_removal(job, id, &lent)?;
+        let result = match mode {
+            CollectionMode::Execute(may_remove) => remove_torn(store, job, id, &lent, may_remove),
+            CollectionMode::Predict if is_in_use(store, job, id)? => Ok(RemovalResult::Refused),
+            CollectionMode::Predict => removal.result(),
+        };
+        collected.add_torn(store, job, id, removal.freed_bytes, result)?;
     }
-    Ok(collected)
+    Ok((collected, lent))
+}
+
+/// Returns true if a folder without a manifest is being filled, written or committed.
+fn is_in_use(store: &Store, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
+    let is_written = store.is_being_filled(job, id)? || store.has_live_writer(job, id)?;
+    Ok(is_written || store.committed_ids(job)?.contains(&id))
 }
 
 /// Removes the folders without a manifest that `is_dead` names: attempts of which the caller knows that they are never
@@ -254,14 +380,8 @@ fn remove_uncommitted(
     let lent = store.borrowed_shards(job, committed)?;
     let mut collected = CollectionReport::default();
     for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_wanted(*id)) {
-        match remove(*id, &lent) {
-            Ok(RemovalResult::Whole) => collected.torn.push(*id),
-            Ok(_) => {}
-            Err(error) => {
-                let dir = store.dir(job, *id)?;
-                collected.problems.push(StoreProblem::of(*id, dir, None, &error));
-            }
-        }
+        let freed_bytes = store.folder_removal(job, *id, &lent)?.freed_bytes;
+        collected.add_torn(store, job, *id, freed_bytes, remove(*id, &lent))?;
     }
     Ok(collected)
 }

@@ -74,6 +74,8 @@ pub enum StoreError {
         belongs: String,
         expected: String,
     },
+    #[error("cannot remove {}: it has files that are not of a checkpoint: {}", path.display(), names.join(", "))]
+    ForeignFiles { path: PathBuf, names: Vec<String> },
     #[error("cannot read {}: it {problem}", path.display())]
     Record { path: PathBuf, problem: RecordError },
     #[error("checkpoint {id} of job {job} is fenced off: a later attempt of the run began at generation {first}")]
@@ -130,6 +132,7 @@ impl StoreError {
             Self::Conflict { .. }
             | Self::Busy { .. }
             | Self::GivenUp { .. }
+            | Self::ForeignFiles { .. }
             | Self::Fenced { .. }
             | Self::Superseded { .. }
             | Self::OtherRun { .. } => ReadFailure::Conflict,
@@ -162,6 +165,7 @@ impl StoreError {
             | Self::Conflict { path }
             | Self::Busy { path }
             | Self::GivenUp { path }
+            | Self::ForeignFiles { path, .. }
             | Self::Missing { path }
             | Self::NotAFile { path }
             | Self::Size { path, .. }

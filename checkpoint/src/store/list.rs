@@ -107,6 +107,8 @@ pub struct CheckpointListing {
     pub manifests: Vec<Manifest>,
     /// Folders without a manifest, oldest first: in progress or torn.
     pub torn: Vec<CheckpointId>,
+    /// Folders of removed checkpoints, oldest first: shards remain of which later checkpoints borrow chunks.
+    pub borrowed: Vec<CheckpointId>,
     /// Manifests that cannot be read.
     pub problems: Vec<StoreProblem>,
 }
@@ -181,7 +183,9 @@ impl Store {
         let mut listing = CheckpointListing::default();
         for (id, committed) in self.folders(job)? {
             if !committed {
-                if !self.is_borrowed_from(job, id)? {
+                if self.is_borrowed_from(job, id)? {
+                    listing.borrowed.push(id);
+                } else {
                     listing.torn.push(id);
                 }
                 continue;

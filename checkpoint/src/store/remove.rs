@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rankguard_model::{JobId, Rank};
 
@@ -25,10 +25,44 @@ const ASIDE_PREFIX: &str = ".tmp-removed-";
 pub(crate) enum RemovalResult {
     /// The folder was removed.
     Whole,
-    /// The manifest was removed; shards that others borrow from, or files for the next collection, remain.
+    /// All files were removed except shards that others borrow from.
+    Lends,
+    /// The manifest was removed; files for the next collection remain.
     Part,
     /// Nothing was removed.
     Refused,
+}
+
+/// Files of a folder that its removal deletes, and what remains.
+#[derive(Debug)]
+pub(crate) struct FolderRemoval {
+    dir: PathBuf,
+    /// True if the folder exists.
+    is_present: bool,
+    /// True if shards remain of which other checkpoints borrow chunks.
+    lends: bool,
+    /// Names of the files that are removed after the manifest.
+    files: Vec<String>,
+    /// Names of files that are not of a store; they remain.
+    foreign: Vec<String>,
+    /// Bytes of all removed files.
+    pub(crate) freed_bytes: u64,
+}
+
+impl FolderRemoval {
+    /// Returns the result of a removal that is not interrupted.
+    pub(crate) fn result(&self) -> Result<RemovalResult, StoreError> {
+        if self.lends {
+            Ok(RemovalResult::Lends)
+        } else if self.foreign.is_empty() {
+            Ok(RemovalResult::Whole)
+        } else {
+            Err(StoreError::ForeignFiles {
+                path: self.dir.clone(),
+                names: self.foreign.clone(),
+            })
+        }
+    }
 }
 
 impl Store {
@@ -74,42 +108,84 @@ impl Store {
         lent: &BorrowedShards,
         may_go_on: &dyn Fn() -> bool,
     ) -> Result<RemovalResult, StoreError> {
-        let dir = self.dir(job, id)?;
-        let Some(names) = files::names(&dir)? else {
+        let removal = self.folder_removal(job, id, lent)?;
+        let dir = &removal.dir;
+        if !removal.is_present {
             return Ok(RemovalResult::Whole);
-        };
+        }
         if !may_go_on() {
             return Ok(RemovalResult::Refused);
         }
-        let kept: BTreeSet<String> = lent
-            .get(&id)
-            .into_iter()
-            .flatten()
-            .map(|rank| shard_file(*rank))
-            .collect();
-        if !kept.is_empty() {
-            files::put_bytes(&dir, LENT_FILE, b"shards here hold chunks of later checkpoints\n")?;
+        if removal.lends {
+            files::put_bytes(dir, LENT_FILE, b"shards here hold chunks of later checkpoints\n")?;
         }
         files::remove_file(&dir.join(MANIFEST_FILE))?;
-        files::sync_dir(&dir)?;
-        let goes = |name: &&String| goes_with_its_folder(&dir, name) && !kept.contains(*name);
-        for name in names.iter().filter(goes) {
+        files::sync_dir(dir)?;
+        for name in &removal.files {
             if !may_go_on() {
                 return Ok(RemovalResult::Part);
             }
             files::remove_file(&dir.join(name))?;
         }
-        if !kept.is_empty() {
-            files::sync_dir(&dir)?;
-            return Ok(RemovalResult::Part);
+        if removal.lends {
+            files::sync_dir(dir)?;
+            return removal.result();
         }
         files::remove_file(&dir.join(LENT_FILE))?;
         // A process that fills this folder finds its lease file and the folder missing, and starts over.
         files::remove_file(&dir.join(FILL_LEASE))?;
-        match disk::call(FileOperation::RemoveDir, &dir, || fs::remove_dir(&dir)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
-            _ => files::sync_dir(files::parent(&dir)).map(|()| RemovalResult::Whole),
+        removal.result()?;
+        match disk::call(FileOperation::RemoveDir, dir, || fs::remove_dir(dir)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", dir)(error)),
+            _ => files::sync_dir(files::parent(dir)).map(|()| RemovalResult::Whole),
         }
+    }
+
+    /// Returns what a removal of a checkpoint deletes, except for the shards of which other checkpoints borrow chunks.
+    pub(crate) fn folder_removal(
+        &self,
+        job: &JobId,
+        id: CheckpointId,
+        lent: &BorrowedShards,
+    ) -> Result<FolderRemoval, StoreError> {
+        let dir = self.dir(job, id)?;
+        let names = files::names(&dir)?;
+        let borrowed: BTreeSet<String> = lent
+            .get(&id)
+            .into_iter()
+            .flatten()
+            .map(|rank| shard_file(*rank))
+            .collect();
+        let mut removal = FolderRemoval {
+            is_present: names.is_some(),
+            lends: !borrowed.is_empty(),
+            dir,
+            files: Vec::new(),
+            foreign: Vec::new(),
+            freed_bytes: 0,
+        };
+        for name in names.into_iter().flatten().filter(|name| !borrowed.contains(name)) {
+            let path = removal.dir.join(&name);
+            let is_record = [MANIFEST_FILE, LENT_FILE, FILL_LEASE].contains(&name.as_str());
+            if !is_record && !goes_with_its_folder(&removal.dir, &name) {
+                removal.foreign.push(name);
+                continue;
+            }
+            if name != LENT_FILE || !removal.lends {
+                removal.freed_bytes += path.symlink_metadata().map_or(0, |found| found.len());
+            }
+            if !is_record {
+                removal.files.push(name);
+            }
+        }
+        Ok(removal)
+    }
+
+    /// Returns true if the folder of an uncommitted checkpoint can be removed whole: it is not being written or filled, and
+    /// has no files of others.
+    pub(crate) fn may_remove_uncommitted(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
+        let removal = self.folder_removal(job, id, &BorrowedShards::new())?;
+        Ok(!self.has_live_writer(job, id)? && removal.foreign.is_empty())
     }
 
     /// Removes a folder without a manifest of which it is not known that no commit follows (RG-1). The folder leaves its
@@ -123,9 +199,7 @@ impl Store {
         let Some(_lease) = self.try_fill_lease(job, id)? else {
             return Ok(RemovalResult::Refused);
         };
-        let names = files::names(&dir)?.unwrap_or_default();
-        let is_known = |name: &String| name == FILL_LEASE || goes_with_its_folder(&dir, name);
-        if self.has_live_writer(job, id)? || !names.iter().all(is_known) {
+        if !self.may_remove_uncommitted(job, id)? {
             return Ok(RemovalResult::Refused);
         }
         let name = format!("{ASIDE_PREFIX}{id}-{}", temp_lock::random_suffix());
@@ -149,6 +223,12 @@ impl Store {
     /// True if a folder without a manifest is retained for chunks that others borrow.
     pub fn is_borrowed_from(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
         Ok(self.dir(job, id)?.join(LENT_FILE).is_file())
+    }
+
+    /// True if a process holds the fill lease of a folder.
+    pub(crate) fn is_being_filled(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
+        let lease = self.dir(job, id)?.join(FILL_LEASE);
+        Ok(matches!(temp_lock::owner_of(&lease), TempOwner::Alive))
     }
 
     /// True if a process is writing a file of a checkpoint folder, other than the holder of its fill lease.

@@ -48,7 +48,7 @@ use self::upload::MultipartHandle;
 use crate::cap::BandwidthCap;
 
 pub use error::ObjectError;
-pub use list::ListedCheckpoint;
+pub use list::{ListedCheckpoint, ObjectListing};
 pub use pull::PullReceipt;
 pub use push::PushReceipt;
 pub use remove::RemovalReport;

@@ -138,9 +138,9 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
         assert!(matches!(stale, ObjectError::Fenced { .. }), "{stale:?}");
         let removed = tier.retain(&job(), 1, &[id(20, 1)]).await.unwrap();
         assert_eq!(removed.checkpoints, [id(10, 1)]);
-        let (manifests, torn) = tier.listing(&job()).await.unwrap();
-        let left: Vec<_> = manifests.iter().map(|(id, _)| *id).collect();
-        assert_eq!((left, torn), (vec![id(20, 1), id(30, 2)], Vec::new()));
+        let listing = tier.listing(&job()).await.unwrap();
+        let left: Vec<_> = listing.manifests.iter().map(|(id, _)| *id).collect();
+        assert_eq!((left, listing.torn), (vec![id(20, 1), id(30, 2)], Vec::new()));
         assert!(tier.verify(&job(), None).await.unwrap().is_intact());
     });
 }

@@ -35,9 +35,9 @@ async fn rg_2_damage_in_an_object_store_is_named_and_a_good_copy_there_mends_the
     memory.delete(&place(20, "rank-00000.index")).await.unwrap();
     memory.delete(&place(30, "MANIFEST")).await.unwrap();
     let report = tier.verify(&job(), None).await.unwrap();
-    let (manifests, torn) = tier.listing(&job()).await.unwrap();
+    let listing = tier.listing(&job()).await.unwrap();
     assert_eq!(
-        (manifests.len(), torn, &report.torn),
+        (listing.manifests.len(), listing.torn, &report.torn),
         (2, vec![id(30, 1)], &vec![id(30, 1)])
     );
     let [flipped, missing] = &report.problems[..] else {

@@ -12,6 +12,17 @@ use super::{ObjectError, ObjectTier};
 /// Committed checkpoint with its manifest, or the error of reading it.
 pub type ListedCheckpoint = (CheckpointId, Result<Manifest, ObjectError>);
 
+/// Checkpoints of a job in an object store.
+#[derive(Debug, Default)]
+pub struct ObjectListing {
+    /// Manifests, or the errors of reading them, oldest first.
+    pub manifests: Vec<ListedCheckpoint>,
+    /// Checkpoints without a manifest, oldest first.
+    pub torn: Vec<CheckpointId>,
+    /// Removed checkpoints with shards of which later ones borrow chunks, oldest first.
+    pub borrowed: Vec<CheckpointId>,
+}
+
 impl ObjectTier {
     /// Returns the jobs that have a folder, sorted by name.
     pub async fn jobs(&self) -> Result<Vec<JobId>, ObjectError> {
@@ -78,22 +89,22 @@ impl ObjectTier {
             .collect())
     }
 
-    /// Returns the manifests of a job (or the errors of reading them), and the checkpoints without manifest; oldest
-    /// first. Folders that only hold chunks of later checkpoints are in neither list.
-    pub async fn listing(&self, job: &JobId) -> Result<(Vec<ListedCheckpoint>, Vec<CheckpointId>), ObjectError> {
-        let mut manifests = Vec::new();
-        let mut torn = Vec::new();
+    /// Lists the checkpoints of a job.
+    pub async fn listing(&self, job: &JobId) -> Result<ObjectListing, ObjectError> {
+        let mut listing = ObjectListing::default();
         for (id, committed) in self.attempts(job).await? {
             if committed {
                 match self.manifest(job, id).await {
                     Err(problem) if problem.is_remote() => return Err(problem),
-                    manifest => manifests.push((id, manifest)),
+                    manifest => listing.manifests.push((id, manifest)),
                 }
             } else if self.size(&self.place(job, id, LENT_FILE)?).await?.is_none() {
-                torn.push(id);
+                listing.torn.push(id);
+            } else {
+                listing.borrowed.push(id);
             }
         }
-        Ok((manifests, torn))
+        Ok(listing)
     }
 
     /// Reads the manifest of a checkpoint.

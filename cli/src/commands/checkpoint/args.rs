@@ -20,7 +20,7 @@ pub(crate) struct CheckpointArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum CheckpointAction {
-    /// List committed checkpoints and incomplete folders
+    /// List committed checkpoints, incomplete folders and removed checkpoints with shared chunks
     Ls(StoreArgs),
     /// Read every byte and compare it with its digest
     Verify {

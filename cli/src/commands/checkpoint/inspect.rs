@@ -7,7 +7,7 @@ use std::path::Path;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::retention;
-use rankguard_checkpoint::verify::verify;
+use rankguard_checkpoint::verify::{VerifiedCheckpoint, VerifyReport, verify};
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, JobState, StatusView, Step};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::exit::CommandExit;
 use crate::listing;
 use crate::out;
 
-/// Prints the checkpoint folders of a store, with committed, torn and damaged ones. Returns the finding exit if one is
+/// Prints the checkpoint folders of a store: committed, torn and damaged ones, and those with shared chunks. Returns the finding exit if one is
 /// damaged.
 pub(super) fn ls(args: &StoreArgs) -> Result<CommandExit, CliError> {
     let folders = match url::url(&args.dir) {
@@ -56,6 +56,12 @@ fn folders(args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
             .map(|manifest| FolderRow::committed(&job, manifest, bytes(manifest.id())).among(&attempts))
             .collect();
         of_job.extend(listing.torn.iter().map(|id| FolderRow::torn(&job, *id, bytes(*id))));
+        of_job.extend(
+            listing
+                .borrowed
+                .iter()
+                .map(|id| FolderRow::borrowed(&job, *id, bytes(*id))),
+        );
         of_job.extend(listing.problems.iter().filter_map(|problem| {
             let id = problem.checkpoint?;
             Some(FolderRow::damaged(&job, id, problem.to_string()))
@@ -129,51 +135,8 @@ struct UsabilityReport {
 /// Prints whether the checkpoints of a step can be used, with reasons; `status` adds the copies in memory. Returns the
 /// finding exit if one of them cannot be used, and an error if there is none.
 pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>) -> Result<CommandExit, CliError> {
-    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
-    let mut all = Vec::new();
     let work = WorkNote::start("verifying the checkpoint");
-    for job in jobs {
-        let report = verify(&store, &job, Some(step)).map_err(failed)?;
-        let attempts = store.attempts(&job).map_err(failed)?;
-        for id in &report.torn {
-            let mut report = torn(&store, &job, *id, &args.dir, state_in(status, &job, &args.dir))?;
-            report.why.extend(parity_hint(&store, &job, *id));
-            all.push(report);
-        }
-        for checkpoint in &report.checkpoints {
-            let damage = report
-                .problems
-                .iter()
-                .filter(|problem| problem.checkpoint == Some(checkpoint.id));
-            let mut why: Vec<String> = damage.map(ToString::to_string).collect();
-            if why.is_empty() {
-                why = reasons(&store, &job, checkpoint.id, checkpoint.chunks)?;
-            }
-            if !checkpoint.intact {
-                why.extend(parity_hint(&store, &job, checkpoint.id));
-            }
-            why.extend(
-                status
-                    .into_iter()
-                    .flat_map(|status| memory::memory_lines(status, &job, checkpoint.id)),
-            );
-            let usable = checkpoint.intact;
-            let superseded_by = attempts.superseded_by(checkpoint.id);
-            why.extend(superseded_by.map(|first| {
-                format!(
-                    "it is superseded by the attempt that began at generation {first}: its own run does not start from it \
-                     and removes it after the next commit; another run can start from it"
-                )
-            }));
-            let checkpoint = checkpoint.id.to_string();
-            all.push(UsabilityReport {
-                job: job.clone(),
-                checkpoint,
-                usable,
-                why,
-            });
-        }
-    }
+    let all = usability_reports(args, step, status)?;
     drop(work);
     if all.is_empty() {
         return Err(nothing_at(step, args));
@@ -202,6 +165,77 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
         CommandExit::Fine
     } else {
         CommandExit::Finding
+    })
+}
+
+/// Explains the checkpoints of a step, for each job of the store.
+fn usability_reports(
+    args: &StoreArgs,
+    step: Step,
+    status: Option<&StatusView>,
+) -> Result<Vec<UsabilityReport>, CliError> {
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
+    let mut all = Vec::new();
+    for job in jobs {
+        let report = verify(&store, &job, Some(step)).map_err(failed)?;
+        let attempts = store.attempts(&job).map_err(failed)?;
+        for id in &report.torn {
+            let mut report = torn(&store, &job, *id, &args.dir, state_in(status, &job, &args.dir))?;
+            report.why.extend(parity_hint(&store, &job, *id));
+            all.push(report);
+        }
+        for checkpoint in &report.checkpoints {
+            let mut why = verified_reasons(&store, &job, checkpoint, &report)?;
+            let memory = status.map(|status| memory::memory_lines(status, &job, checkpoint.id));
+            why.extend(memory.into_iter().flatten());
+            why.extend(attempts.superseded_by(checkpoint.id).map(|first| {
+                format!(
+                    "it is superseded by the attempt that began at generation {first}: its own run does not start from it \
+                     and removes it after the next commit; another run can start from it"
+                )
+            }));
+            all.push(UsabilityReport {
+                job: job.clone(),
+                checkpoint: checkpoint.id.to_string(),
+                usable: checkpoint.intact,
+                why,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Lists the damage of a committed checkpoint, or the reasons why it can be used, and its limits.
+fn verified_reasons(
+    store: &Store,
+    job: &JobId,
+    checkpoint: &VerifiedCheckpoint,
+    report: &VerifyReport,
+) -> Result<Vec<String>, CliError> {
+    let problems = report.problems.iter();
+    let damage = problems.filter(|problem| problem.checkpoint == Some(checkpoint.id));
+    let mut why: Vec<String> = damage.map(ToString::to_string).collect();
+    if why.is_empty() {
+        why = reasons(store, job, checkpoint.id, checkpoint.chunks)?;
+    }
+    why.extend(differing_tensors(&checkpoint.differing, checkpoint.world_size));
+    if !checkpoint.intact {
+        why.extend(parity_hint(store, job, checkpoint.id));
+    }
+    Ok(why)
+}
+
+/// Names the tensors for which another number of ranks refuses a checkpoint.
+fn differing_tensors(tensors: &[String], world_size: u32) -> Option<String> {
+    let verb = if tensors.len() == 1 { "differs" } else { "differ" };
+    let ranks = display_text::count(world_size as usize, "rank");
+    let count = display_text::count(tensors.len(), "tensor");
+    (!tensors.is_empty()).then(|| {
+        format!(
+            "{count} {verb} between ranks ({}): {ranks} restore the checkpoint, another number requires \
+             restore(..., replicate=[...])",
+            tensors.join(", ")
+        )
     })
 }
 
@@ -304,4 +338,54 @@ fn torn(
         usable: false,
         why,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint::format::{Dtype, Manifest, ShardIndex, TensorBox};
+    use rankguard_model::{Generation, Rank};
+
+    use super::*;
+    use crate::args::{FormatArgs, OutputFormat};
+
+    /// Two ranks save other values under one name: another number of ranks refuses the checkpoint.
+    #[test]
+    fn tensors_that_differ_by_rank_are_explained() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("clash");
+        let id = CheckpointId {
+            step: Step(40),
+            generation: Generation(1),
+        };
+        let seals = [0, 1].map(|rank| {
+            let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("w", Dtype::U8, vec![64])]);
+            let mut index = ShardIndex {
+                rank: Rank(rank),
+                world_size: 2,
+                image_bytes: 64,
+                tensors,
+                ..ShardIndex::new(&job, id)
+            };
+            let image = [rank as u8; 64];
+            index.digest_image(&image);
+            store.write_shard(&index, &image.as_slice()).expect("room").seal
+        });
+        let manifest = Manifest::from_seals(&job, id, None, &seals).expect("whole");
+        store.commit(&manifest).expect("committed");
+        let args = StoreArgs {
+            dir: dir.path().to_owned(),
+            job: None,
+            format: FormatArgs {
+                format: OutputFormat::Table,
+            },
+        };
+        let reports = usability_reports(&args, Step(40), None).expect("readable");
+        let why = reports[0].why.join("\n");
+        assert!(reports[0].usable);
+        assert!(
+            why.contains("1 tensor differs between ranks (w): 2 ranks restore the checkpoint, another number requires"),
+            "{why}"
+        );
+    }
 }

@@ -33,10 +33,12 @@ pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<FolderRow>, CliError
         let mut folders = Vec::new();
         for job in jobs(&tier, args).await? {
             let what = format!("cannot list the checkpoints of job {job}");
-            let (manifests, torn) = tier.listing(&job).await.map_err(|problem| failed(&what, problem))?;
-            let mut of_job: Vec<FolderRow> = torn.iter().map(|id| FolderRow::torn(&job, *id, None)).collect();
+            let listing = tier.listing(&job).await.map_err(|problem| failed(&what, problem))?;
+            let torn = listing.torn.iter().map(|id| FolderRow::torn(&job, *id, None));
+            let mut of_job: Vec<FolderRow> = torn.collect();
+            of_job.extend(listing.borrowed.iter().map(|id| FolderRow::borrowed(&job, *id, None)));
             let attempts = tier.attempt_set(&job).await.map_err(|problem| failed(&what, problem))?;
-            of_job.extend(manifests.iter().map(|(id, manifest)| {
+            of_job.extend(listing.manifests.iter().map(|(id, manifest)| {
                 match manifest {
                     Ok(manifest) => {
                         FolderRow::committed(&job, manifest, Some(manifest.bytes()).filter(|bytes| *bytes > 0))

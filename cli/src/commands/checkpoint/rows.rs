@@ -15,7 +15,7 @@ pub(super) struct FolderRow {
     job: JobId,
     step: Step,
     generation: u64,
-    /// `committed`, `superseded`, `torn` or `damaged`.
+    /// `committed`, `superseded`, `torn`, `borrowed` or `damaged`.
     state: &'static str,
     /// Run that wrote the checkpoint.
     run: Option<RunId>,
@@ -79,6 +79,15 @@ impl FolderRow {
             bytes,
             what: Some("no manifest: incomplete, being written or being removed".to_owned()),
             ..Self::new(job, id, "torn")
+        }
+    }
+
+    /// Describes the folder of a removed checkpoint with shards that others need.
+    pub(super) fn borrowed(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {
+        Self {
+            bytes,
+            what: Some("removed, except shards with chunks that other checkpoints share".to_owned()),
+            ..Self::new(job, id, "borrowed")
         }
     }
 
