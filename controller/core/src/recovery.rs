@@ -1,17 +1,19 @@
 //! Planner: maps a verdict to the cheapest sufficient recovery.
 
+mod answer;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_diagnosis::{ConcludedDraft, SeparateFailure};
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, EvidenceSource, JobId, NodeId, ReasoningEntry,
-    RecommendedMitigation, Role, Severity, Step, Verdict,
+    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, RecommendedMitigation, Role,
+    Severity, Step, Verdict,
 };
 
 use crate::confined_errors;
-use crate::decision::{DecisionContext, node_of_reporters};
+use crate::decision::DecisionContext;
 use crate::fleet::{Cordon, UncordonedFault};
 use crate::limits::ACTIONS_MAX;
 use crate::{Job, JobPhase, Node};
@@ -26,13 +28,6 @@ pub(crate) enum RecoveryDecision {
     /// Stop the job: it would fail the same way again.
     Stop(String),
 }
-
-/// Layers of failures in the user's program or data, where a restart does not help.
-const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
-
-/// Classes of launch failures that repeat at every try. A job that has trained had a valid command, so then the node is
-/// at fault.
-const START_REFUSALS: &[&str] = &[classes::INVALID_JOB_SPEC, classes::PERMISSION_DENIED];
 
 /// Result of the decision to cordon the blamed node of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
