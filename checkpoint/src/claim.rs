@@ -450,6 +450,7 @@ impl FolderClaim<'_> {
                 first,
                 start,
                 checkpoints,
+                same_size: Vec::new(),
                 passed_over: passed_over.iter().map(describe_passed_over).collect(),
             },
             written: self.written,

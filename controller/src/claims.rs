@@ -15,6 +15,8 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tracing::warn;
 
+use crate::same_size;
+
 /// Time limit of a claim that reads its own folder only.
 const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit of a claim that reads, links or copies a checkpoint.
@@ -84,7 +86,9 @@ pub(crate) async fn claim_store(spec: &JobSpec, floor: Generation) -> Result<Cla
     let is_given_up = given_up.clone();
     let claiming = spawn_blocking(move || {
         let store = Store::open(path)?;
-        claim_folder(&store, &request, &|| is_given_up.load(Ordering::SeqCst))
+        let mut claimed = claim_folder(&store, &request, &|| is_given_up.load(Ordering::SeqCst))?;
+        same_size::examine_start(&store, &request.job, &mut claimed.claim);
+        Ok(claimed)
     });
     match timeout(limit, claiming).await {
         Ok(Ok(claimed)) => claimed.map_err(|problem| refusal(&store, &problem)),

@@ -8,7 +8,6 @@
 mod check;
 mod collect;
 mod replicas;
-mod same_size;
 mod store_locks;
 
 use std::collections::BTreeMap;
@@ -22,7 +21,7 @@ use rankguard_checkpoint::format::{CheckpointId, Manifest};
 use rankguard_checkpoint::{Store, StoreError, retention};
 use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
 use rankguard_checkpoint_schedule::replica_differences::judgement::{JudgedDifferences, refusal};
-use rankguard_core::{ChunkName, DeadAttempts, Event, UnusableCheckpoint};
+use rankguard_core::{ChunkName, DeadAttempts, Event, SameSizeCheckpoint, UnusableCheckpoint};
 use rankguard_model::{Generation, JobId, ShardSeal, Step, Timestamp, with_causes};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -30,6 +29,7 @@ use tracing::{info, warn};
 
 use self::collect::CheckpointCollection;
 use self::store_locks::{StoreLock, StoreLockGuard, StoreLocks};
+use crate::same_size;
 
 /// Time limit of a commit. Then the checkpoint counts as void; if its manifest appears later, it is a complete
 /// checkpoint that was not reported, never a corrupt one.
@@ -84,6 +84,8 @@ struct FolderContent {
     newest: Option<Generation>,
     /// Committed checkpoints after the newest one of the journal.
     newer: NewerCommits,
+    /// The newest of them that only the same number of ranks restores.
+    same_size: Vec<SameSizeCheckpoint>,
 }
 
 /// Replicas that a commit found to differ.
@@ -245,10 +247,12 @@ async fn find(listing: FolderListing) -> Event {
         FIND_DEADLINE,
         spawn_blocking(move || {
             let store = Store::at(dir);
+            let newer = newer_commits(&store, &whose, after, now)?;
             Ok(FolderContent {
                 seals: store.uncommitted_shards_of(&whose, of, after)?,
                 newest: store.newest_generation(&whose)?,
-                newer: newer_commits(&store, &whose, after, now)?,
+                same_size: same_size::of_checkpoints(&store, &whose, &newer.usable),
+                newer,
             })
         }),
     )
@@ -273,6 +277,7 @@ async fn find(listing: FolderListing) -> Event {
         seals: content.seals,
         newest: content.newest,
         committed: content.newer.usable,
+        same_size: content.same_size,
         unusable: content.newer.unusable.into_iter().map(unusable).collect(),
         problem,
     }

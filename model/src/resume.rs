@@ -76,6 +76,9 @@ pub struct StoreClaim {
     /// Committed checkpoints that the job may start from, oldest first; the last is its start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<CheckpointView>,
+    /// Tensors for which only the same number of ranks can restore the start, the first few names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same_size: Vec<String>,
     /// Newer checkpoints that were passed over, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,

@@ -259,6 +259,7 @@ impl SimulatedWorld {
                     seals: self.images.in_store(of, after),
                     newest: None,
                     committed: Vec::new(),
+                    same_size: Vec::new(),
                     unusable: Vec::new(),
                     problem: None,
                 };

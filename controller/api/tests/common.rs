@@ -191,6 +191,7 @@ impl SampleCluster {
             first: Generation(2),
             start,
             checkpoints,
+            same_size: Vec::new(),
             passed_over: Vec::new(),
         };
         let spec = JobSpec {

@@ -184,11 +184,15 @@ impl DecisionContext<'_> {
                 seals,
                 newest,
                 committed,
+                same_size,
                 unusable,
                 problem,
             } => {
                 if !self.begins_above_store(job, *generation, *newest) {
                     self.take_store_commits(job, *generation, committed, unusable);
+                    for checkpoint in same_size {
+                        self.note_same_size_tensors(job, checkpoint.generation, checkpoint.step, &checkpoint.tensors);
+                    }
                     self.shards_found(job, *generation, seals, problem.as_deref());
                 }
             }

@@ -118,6 +118,9 @@ pub enum Event {
         /// Committed checkpoints that are newer than those of the journal, oldest first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         committed: Vec<CheckpointView>,
+        /// The newest of them that only the same number of ranks can restore.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        same_size: Vec<SameSizeCheckpoint>,
         /// Newer committed checkpoints that cannot be used, newest first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unusable: Vec<UnusableCheckpoint>,
@@ -159,6 +162,16 @@ pub enum Event {
         /// New settings; [`crate::Policy::rules`] and [`crate::Policy::replay_only`] remain those of the journal.
         policy: Box<crate::Policy>,
     },
+}
+
+/// Committed checkpoint of a store that only as many ranks as have saved it can restore.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SameSizeCheckpoint {
+    pub step: Step,
+    /// Generation that wrote it.
+    pub generation: Generation,
+    /// Tensors with other values on each rank, the first few names.
+    pub tensors: Vec<String>,
 }
 
 /// Committed checkpoint of a store that cannot be used.

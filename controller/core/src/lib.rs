@@ -64,7 +64,7 @@ pub use checkpoints::{DeadAttempts, JobCheckpoints, OpenAttempt};
 pub use controller_starts::{ControllerStarts, JournalLoss};
 pub use cordon_budget::CordonBudget;
 pub use decision::{AdoptionStage, PreflightResults, RefusedEvidence, SilentRanks, scope_of, step};
-pub use event::{CheckFinding, Event, StampedEvent, TimerKey, UnusableCheckpoint};
+pub use event::{CheckFinding, Event, SameSizeCheckpoint, StampedEvent, TimerKey, UnusableCheckpoint};
 pub use fence::FenceRequest;
 pub use fleet::{AgentFarewell, CORDON_REASONS_MAX, Fleet, Node};
 pub use floors::GenerationFloors;

@@ -69,6 +69,7 @@ fn found(cluster: &mut Cluster, seals: Vec<ShardSeal>) {
         seals,
         newest: None,
         committed: Vec::new(),
+        same_size: Vec::new(),
         unusable: Vec::new(),
         problem: None,
     });
@@ -209,6 +210,7 @@ fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
             seals: vec![seal(6, 50), seal(7, 50)],
             newest: None,
             committed: Vec::new(),
+            same_size: Vec::new(),
             unusable: Vec::new(),
             problem: None,
         });

@@ -246,6 +246,7 @@ fn a_number_that_has_written_to_the_store_is_not_used_again() {
             seals: Vec::new(),
             newest: Some(Generation(newest)),
             committed: Vec::new(),
+            same_size: Vec::new(),
             unusable: Vec::new(),
             problem: None,
         });

@@ -55,6 +55,7 @@ impl Cluster {
                     seals: Vec::new(),
                     newest: None,
                     committed: Vec::new(),
+                    same_size: Vec::new(),
                     unusable: Vec::new(),
                     problem: None,
                 });

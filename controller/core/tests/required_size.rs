@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use rankguard_core::{Event, Job, JobPhase, PlanKind, Policy};
 use rankguard_model::{CheckpointTiers, EvidenceBody, Generation, OptionOutcome, Rank, RecoveryKind, ShardSeal, Step};
+use cluster::{Cluster, job, node};
+use rankguard_core::{Event, Job, JobPhase, PlanKind, Policy, SameSizeCheckpoint};
+use rankguard_model::{
+    CheckpointTiers, CheckpointView, EvidenceBody, Generation, JobId, JobSpec, OptionOutcome, Rank, RecoveryKind,
+    ResumePlace, ResumeSource, RunId, ShardSeal, Step, StoreClaim, Timestamp,
+};
 
 use crate::cluster::{Cluster, job, node};
 
@@ -212,6 +218,7 @@ fn found(seals: Vec<ShardSeal>, generation: Generation) -> Event {
         seals,
         newest: None,
         committed: Vec::new(),
+        same_size: Vec::new(),
         unusable: Vec::new(),
         problem: None,
     }
@@ -241,4 +248,94 @@ fn a_plan_that_a_late_commit_contradicts_is_not_launched() {
     }
     assert_eq!(live_job(&cluster).nodes().len(), 4);
     assert!(live_job(&cluster).has_started(), "{:?}", live_job(&cluster).phase());
+}
+
+/// The job resumes from a checkpoint of 6 ranks, may have four nodes, and four are free.
+#[test]
+fn the_start_of_a_resumed_job_requires_its_number_of_ranks() {
+    for (tensors, nodes) in [(vec![TENSOR.to_owned()], 3), (Vec::new(), 4)] {
+        let mut cluster = Cluster::new(Policy::default());
+        let policy = Cluster::checkpoint_policy(CheckpointTiers::default());
+        let spec = JobSpec {
+            resume_from: Some(ResumeSource {
+                place: ResumePlace::Job(JobId::from("other")),
+                step: None,
+            }),
+            ..cluster.spec(1, Some(policy))
+        };
+        let start = CheckpointView {
+            world_size: 6,
+            ..stored(1, 380)
+        };
+        let claim = StoreClaim {
+            run: RunId::from("a"),
+            first: Generation(2),
+            start: None,
+            checkpoints: vec![start],
+            same_size: tensors.clone(),
+            passed_over: Vec::new(),
+        };
+        cluster.tell(Event::JobSubmitted {
+            spec,
+            claim: Some(Box::new(claim)),
+        });
+        restart(&mut cluster);
+        assert_eq!(live_job(&cluster).nodes().len(), nodes, "{}", reason(&cluster));
+        if !tensors.is_empty() {
+            assert_names_cause_and_remedy(&reason(&cluster), 6);
+        }
+    }
+}
+
+fn stored(generation: u64, step: u64) -> CheckpointView {
+    CheckpointView {
+        step: Step(step),
+        generation: Generation(generation),
+        world_size: 8,
+        bytes: 1,
+        committed_at: Timestamp(0),
+        stall_ms: Vec::new(),
+        copied: 0,
+        in_parity: 0,
+        mirrored_at: None,
+    }
+}
+
+/// The journal lacks a commit of the store, and its plan is for three nodes.
+#[test]
+fn a_commit_that_only_the_store_has_requires_its_number_of_ranks() {
+    for tensors in [vec![TENSOR.to_owned()], Vec::new()] {
+        let mut cluster = checkpointed(Policy::default());
+        save(&mut cluster, 50, &[]);
+        lose(&mut cluster, 3);
+        restart(&mut cluster);
+        let look = cluster.looks.pop().expect("the store is listed");
+        let Event::ShardsFound { job, generation, .. } = found(Vec::new(), look.generation) else {
+            unreachable!("it was made so")
+        };
+        cluster.tell(Event::ShardsFound {
+            job,
+            generation,
+            seals: Vec::new(),
+            newest: None,
+            committed: vec![stored(1, 60)],
+            same_size: vec![SameSizeCheckpoint {
+                step: Step(60),
+                generation: Generation(1),
+                tensors: tensors.clone(),
+            }],
+            unusable: Vec::new(),
+            problem: None,
+        });
+        restart(&mut cluster);
+        assert_eq!(
+            live_job(&cluster).is_pending(),
+            !tensors.is_empty(),
+            "{:?}",
+            live_job(&cluster).phase()
+        );
+        if !tensors.is_empty() {
+            assert_names_cause_and_remedy(&reason(&cluster), 8);
+        }
+    }
 }

@@ -225,6 +225,7 @@ fn found(cluster: &mut Cluster, committed: Vec<CheckpointView>, unusable: Vec<Un
         seals: Vec::new(),
         newest: Some(Generation(2)),
         committed,
+        same_size: Vec::new(),
         unusable,
         problem: None,
     });

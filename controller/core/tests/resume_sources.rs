@@ -25,6 +25,7 @@ fn claim(cluster: &Cluster, run: &str, steps: &[u64]) -> Box<StoreClaim> {
         first: Generation(2),
         start: None,
         checkpoints: steps.iter().map(checkpoint).collect(),
+        same_size: Vec::new(),
         passed_over: Vec::new(),
     })
 }

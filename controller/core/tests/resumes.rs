@@ -40,6 +40,7 @@ fn resumed(steps: &[u64]) -> Cluster {
         first: Generation(2),
         start,
         checkpoints,
+        same_size: Vec::new(),
         passed_over: Vec::new(),
     };
     let spec = cluster.spec(3, Some(Cluster::checkpoint_policy(CheckpointTiers::default())));

@@ -303,6 +303,7 @@ fn without_the_last_node() -> Cluster {
             seals: Vec::new(),
             newest: None,
             committed: Vec::new(),
+            same_size: Vec::new(),
             unusable: Vec::new(),
             problem: None,
         });

@@ -1,9 +1,15 @@
 //! Commits into stores on disk.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use rankguard_checkpoint::format::{Digest, Dtype, ManifestShard, ShardIndex, TensorBox};
-use rankguard_model::Rank;
+use rankguard_model::{
+    CheckpointPolicy, CheckpointTiers, JobSpec, NodeRange, Rank, ResumePlace, ResumeSource, RetentionPolicy,
+};
 
 use super::*;
+use crate::claims;
 
 mod slow;
 
@@ -173,6 +179,48 @@ async fn tensors_that_only_as_many_ranks_restore_are_named() {
             panic!("refused")
         };
         assert_eq!(same_size, wanted, "{state}");
+        // A journal that lacks the commit, and a job that resumes from it, learn the same from the store.
+        let listed = find(FolderListing {
+            store: dir.path().display().to_string(),
+            job: JobId::from("digits"),
+            generation: Generation(2),
+            of: Generation(1),
+            after: None,
+            now: Timestamp(0),
+        });
+        let Event::ShardsFound { same_size, .. } = listed.await else {
+            panic!("not listed")
+        };
+        let found = same_size.into_iter().flat_map(|checkpoint| checkpoint.tensors);
+        assert_eq!(found.collect::<Vec<_>>(), wanted, "{state}");
+        let claimed = claims::claim_store(&resumed_from_digits(dir.path()), Generation(0)).await;
+        assert_eq!(claimed.expect("a checkpoint").claim.same_size, wanted, "{state}");
+    }
+}
+
+/// Specification of another job that starts from the newest checkpoint.
+fn resumed_from_digits(store: &Path) -> JobSpec {
+    JobSpec {
+        id: JobId::from("fork"),
+        command: vec!["train".to_owned()],
+        env: BTreeMap::new(),
+        workdir: None,
+        nodes: NodeRange { min: 1, max: 3 },
+        ranks_per_node: 1,
+        checkpoint: Some(CheckpointPolicy {
+            every_steps: 10,
+            store: store.display().to_string(),
+            keep: 1,
+            retention: RetentionPolicy::default(),
+            tiers: CheckpointTiers::default(),
+        }),
+        max_restarts: 0,
+        user: None,
+        resume_from: Some(ResumeSource {
+            place: ResumePlace::Job(JobId::from("digits")),
+            step: None,
+        }),
+        standby: None,
     }
 }
 

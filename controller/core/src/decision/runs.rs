@@ -20,6 +20,13 @@ impl DecisionContext<'_> {
         job.run = Some(claim.run.clone());
         job.resumed_from.clone_from(&claim.start);
         job.checkpoints.claimed(claim, self.state.keeps_inherited_checkpoints());
+        if let Some(start) = claim.checkpoints.last().filter(|_| self.state.keeps_required_sizes()) {
+            let checkpoint = CheckpointId {
+                step: start.step,
+                generation: start.generation,
+            };
+            job.checkpoints.note_same_size(checkpoint, &claim.same_size);
+        }
         let run = &claim.run;
         match &claim.start {
             Some(start) => self.announce(format!("job {name} of run {run} resumes from {start}")),

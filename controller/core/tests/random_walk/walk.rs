@@ -259,6 +259,7 @@ impl Walk {
                 seals,
                 newest: None,
                 committed: Vec::new(),
+                same_size: Vec::new(),
                 unusable: Vec::new(),
                 problem: None,
             });

@@ -36,6 +36,7 @@ fn submitted(at: i64, first: u64) -> StampedEvent {
         first: Generation(first),
         start: None,
         checkpoints: Vec::new(),
+        same_size: Vec::new(),
         passed_over: Vec::new(),
     };
     StampedEvent {

@@ -6,7 +6,10 @@
 //! the key (another writer, an earlier version, a program that restored nothing) does not show whether another number of
 //! ranks is refused; then no tensor is reported.
 
-use rankguard_checkpoint::format::{ShardIndex, tensor_differences};
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::format::{CheckpointId, ShardIndex, tensor_differences};
+use rankguard_core::SameSizeCheckpoint;
+use rankguard_model::{CheckpointView, JobId, StoreClaim};
 use serde_json::Value;
 
 /// Key of a rank's state with the names of tensors of which all ranks may take the first rank's part.
@@ -19,7 +22,7 @@ const ALL_TENSORS: &str = "*";
 const TENSORS_MAX: usize = 16;
 
 /// Returns the first names, sorted; empty if any number of ranks restores the checkpoint, or if that is unknown.
-pub(super) fn first_tensors(indexes: &[ShardIndex]) -> Vec<String> {
+pub(crate) fn first_tensors(indexes: &[ShardIndex]) -> Vec<String> {
     let permitted: Option<Vec<Vec<&str>>> = indexes.iter().map(permitted_names).collect();
     let Some(permitted) = permitted else {
         return Vec::new();
@@ -34,6 +37,37 @@ pub(super) fn first_tensors(indexes: &[ShardIndex]) -> Vec<String> {
         .filter(|name| !is_permitted(name))
         .take(TENSORS_MAX)
         .collect()
+}
+
+/// Number of checkpoints of a store that are examined, from the newest: a job starts from the first that it can read.
+const EXAMINED_MAX: usize = 4;
+
+/// Returns the newest checkpoints of a store that only the same number of ranks restores. One that does not load is left
+/// out.
+pub(crate) fn of_checkpoints(store: &Store, job: &JobId, views: &[CheckpointView]) -> Vec<SameSizeCheckpoint> {
+    let newest = views.iter().rev().take(EXAMINED_MAX);
+    let examined = newest.map(|view| SameSizeCheckpoint {
+        step: view.step,
+        generation: view.generation,
+        tensors: tensors_of(store, job, view),
+    });
+    examined.filter(|found| !found.tensors.is_empty()).collect()
+}
+
+/// Adds to a claim the tensors for which only the same number of ranks restores its start.
+pub(crate) fn examine_start(store: &Store, job: &JobId, claim: &mut StoreClaim) {
+    if let Some(start) = claim.checkpoints.last() {
+        claim.same_size = tensors_of(store, job, start);
+    }
+}
+
+fn tensors_of(store: &Store, job: &JobId, view: &CheckpointView) -> Vec<String> {
+    let id = CheckpointId {
+        step: view.step,
+        generation: view.generation,
+    };
+    let checkpoint = store.load(job, id).ok();
+    checkpoint.map_or_else(Vec::new, |checkpoint| first_tensors(&checkpoint.indexes))
 }
 
 fn permitted_names(index: &ShardIndex) -> Option<Vec<&str>> {
