@@ -2,8 +2,9 @@
 //! arXiv 2410.21680): productive time over the wall time from the submission.
 //!
 //! The wall time is divided among generations by the spans of their ranks, and inside of a generation by its progress
-//! points. Productive is the time of steps that no earlier generation had made: a step that a failure took counts when it is
-//! made again. Stalls for checkpoints are part of the steps.
+//! points. Productive is the time of steps that no earlier generation had made, and repeated that of the others: what any
+//! rank made after the last checkpoint until it was ended is made again. The first step of a generation is part of its
+//! start. Stalls for checkpoints are part of the steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ pub struct JobTime {
     pub productive_ms: i64,
     /// Time of steps that an earlier generation had made and a failure took, milliseconds.
     pub repeated_ms: i64,
-    /// Time from the start of the processes of a generation to its first step, milliseconds.
+    /// Time from the start of the processes of a generation until a rank has made its first step, milliseconds.
     pub starting_ms: i64,
     /// Time after the last step of a generation in which its processes ran, milliseconds: a hang, a failure that is not
     /// detected yet, or the end of the program.
@@ -125,6 +126,10 @@ impl JobTime {
         let mut productive_ms = 0;
         self.starting_ms += at - from;
         for &(next_at, next_step) in &record.points[1..] {
+            // Another rank has made the same step: the time is part of the next one.
+            if next_step == step {
+                continue;
+            }
             let next_at = next_at.clamp(at, to);
             let new_ms = ((next_at - at) as f64 * new_share(step, next_step, before)).round() as i64;
             productive_ms += new_ms;
@@ -310,6 +315,25 @@ mod tests {
         let time = JobTime::of(&job, at(100));
         let parts = time.productive_ms + time.repeated_ms + time.starting_ms + time.idle_ms + time.waiting_ms;
         assert_eq!(parts, time.wall_ms, "{time:?}");
+    }
+
+    /// Rank 1 makes the first step at second 10 and rank 0 at second 14. Rank 0 ends at second 40, and rank 1 runs on for
+    /// five steps, of which the next generation repeats all.
+    #[test]
+    fn steps_of_all_ranks_count() {
+        let mut job = job();
+        span(&mut job, 1, 0, 0, Some(40));
+        span(&mut job, 1, 1, 0, Some(46));
+        span(&mut job, 2, 0, 50, Some(100));
+        step(&mut job, 1, 10, 1);
+        step(&mut job, 1, 14, 1);
+        step(&mut job, 1, 40, 31);
+        step(&mut job, 1, 45, 36);
+        step(&mut job, 2, 60, 25);
+        step(&mut job, 2, 90, 55);
+        let time = JobTime::of(&job, at(100));
+        assert_eq!((time.starting_ms, time.idle_ms), (20_000, 11_000), "{time:?}");
+        assert_eq!((time.productive_ms, time.repeated_ms), (54_000, 11_000), "{time:?}");
     }
 
     /// Clocks of nodes differ, and old processes end while new ones start.

@@ -21,6 +21,7 @@ mod growth;
 mod hang;
 mod interval;
 mod jobs;
+mod late_steps;
 mod lease;
 mod links;
 mod nodes;

@@ -5,6 +5,7 @@
 //! The other fields are state machines with methods of their own.
 
 mod budget;
+mod generation_steps;
 mod phases;
 mod ranks;
 mod records;
@@ -12,6 +13,7 @@ mod required_size;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use generation_steps::GenerationSteps;
 pub(crate) use phases::GenerationStart;
 use rankguard_checkpoint_format::CheckpointId;
 use rankguard_checkpoint_schedule::rates::FailureRates;
@@ -181,6 +183,9 @@ pub struct Job {
     case: Option<CaseId>,
     /// Thinned progress points, oldest first.
     progress: Vec<ProgressPoint>,
+    /// First and newest step of each generation, by any rank.
+    #[serde(default, skip_serializing_if = "GenerationSteps::is_empty")]
+    generation_steps: GenerationSteps,
     /// State spans of its ranks.
     spans: Vec<StateSpan>,
     pub submitted_at: Timestamp,
@@ -238,6 +243,7 @@ impl Job {
             restore_report: RestoreReport::default(),
             case: None,
             progress: Vec::new(),
+            generation_steps: GenerationSteps::default(),
             spans: Vec::new(),
             submitted_at: at,
             ended_at: None,

@@ -56,6 +56,12 @@ impl LaunchRecord {
         points.iter().map(|(_, step)| *step).max()
     }
 
+    /// Returns the step of the newest checkpoint that ranks of the first generation after this one were ordered to load.
+    pub(crate) fn restored_after(&self, generation: Generation) -> Option<Step> {
+        let (_, points) = self.restore_points.range(generation.next()..).next()?;
+        points.iter().map(|(_, step)| *step).max()
+    }
+
     /// Returns the checkpoints that ranks of a generation were ordered to load.
     pub(crate) fn restored_from(&self, generation: Generation) -> Option<&BTreeSet<(Generation, Step)>> {
         self.restore_points.get(&generation)

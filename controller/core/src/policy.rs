@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DRAFTS_MAX;
 
 /// Newest version of the decision rules.
-pub const RULES: u32 = 8;
+pub const RULES: u32 = 9;
 
 /// Settings of the decision core. All durations are on the controller's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -399,6 +399,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a case counts the steps that ranks of the failed generation made until their end, also those that are
+    /// reported later (since rules 9; before, those that were reported until the next generation was planned).
+    pub(crate) fn counts_late_steps(&self) -> bool {
+        self.rules >= 9
+    }
+
     /// Returns true if a job is restarted when its checkpoint was refused for replicas that differ (since rules 8; before, it was
     /// committed, and the job went on).
     pub(crate) fn restarts_corrupt_jobs(&self) -> bool {

@@ -512,7 +512,7 @@ fn job_view(job: &Job, reason: Option<String>) -> JobView {
         per_rank_tensors: job.checkpoints.per_rank_tensors.clone(),
         stragglers: stragglers(job),
         unconfirmed: Vec::new(),
-        progress: job.progress().to_vec(),
+        progress: job.reported_progress(),
         spans: job.spans().to_vec(),
         submitted_at: job.submitted_at,
         ended_at: job.ended_at(),

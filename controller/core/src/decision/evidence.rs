@@ -129,6 +129,7 @@ impl DecisionContext<'_> {
         let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
+        self.record_step(name, *generation, evidence);
         let Some(job) = self.state.jobs.in_generation(name, *generation) else {
             return;
         };

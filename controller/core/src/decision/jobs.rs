@@ -405,12 +405,15 @@ impl DecisionContext<'_> {
 
     pub(super) fn launch(&mut self, name: &JobId, port: u16) {
         let has_fault_ends = self.state.has_fault_ends();
+        let counts_late_steps = self.state.counts_late_steps();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
         // An attempt that made no step began with the steps of its checkpoint.
         let attempted = job.last_restored_step().filter(|_| has_fault_ends);
-        let lost_from = job.launch(port).or(attempted);
+        let trained = job.newest_step_of(job.checkpoints.trained());
+        let trained = trained.filter(|_| counts_late_steps);
+        let lost_from = job.launch(port).max(trained).or(attempted);
         let restored = job
             .checkpoints
             .newest()

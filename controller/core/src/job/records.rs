@@ -20,6 +20,21 @@ impl Job {
         &self.progress
     }
 
+    /// Returns the progress points for reports: with the steps that other ranks than rank 0 made first or last.
+    pub(crate) fn reported_progress(&self) -> Vec<ProgressPoint> {
+        self.generation_steps.complete(&self.progress)
+    }
+
+    /// Records a step of any rank for reports, also of an earlier generation.
+    pub(crate) fn record_step(&mut self, point: &ProgressPoint) {
+        self.generation_steps.record(point);
+    }
+
+    /// Returns the newest step that a generation made, as far as it is reported.
+    pub(crate) fn newest_step_of(&self, generation: Generation) -> Option<Step> {
+        self.generation_steps.newest(generation)
+    }
+
     /// Returns the state spans of its ranks.
     pub fn spans(&self) -> &[StateSpan] {
         &self.spans
