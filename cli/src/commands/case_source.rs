@@ -33,6 +33,31 @@ pub(crate) struct CaseSourceArgs {
     state_dir: Option<PathBuf>,
 }
 
+/// Source of jobs: a controller or its journal.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct JobSourceArgs {
+    #[command(flatten)]
+    address: ControllerAddress,
+    /// Read the jobs from the journal of a controller: `journal.redb`, a copy of it, or its directory. The controller need
+    /// not run
+    #[arg(long, value_name = "PATH", conflicts_with = "controller")]
+    journal: Option<PathBuf>,
+}
+
+impl JobSourceArgs {
+    /// Reads the status of the controller, or that at the end of its journal, with its time. A journal without entries has
+    /// none.
+    pub(super) fn status(&self, common: &CommonArgs) -> Result<Option<(StatusView, Timestamp)>, CliError> {
+        if let Some(path) = &self.journal {
+            let SourcedCases { status, end, .. } = journal_cases(path)?;
+            return Ok(status.map(|status| (status, end)));
+        }
+        let client = self.address.client(common)?;
+        let status = block_on(client.status())??;
+        Ok(Some((status, now())))
+    }
+}
+
 /// Returns the number of closed cases that the controller no longer lists; case numbers have no gaps.
 fn removed_cases(cases: &[Case]) -> Option<u64> {
     let newest = cases.iter().map(|case| case.id.0).max()?;
@@ -60,7 +85,14 @@ impl CaseSourceArgs {
             });
         }
         if let Some(path) = &self.journal {
-            return journal_cases(path);
+            let read = journal_cases(path)?;
+            if let Some(removed) = removed_cases(&read.cases) {
+                let removed = display_text::count(usize::try_from(removed).unwrap_or(usize::MAX), "older closed case");
+                out::note(&format!(
+                    "{removed} of this controller left its journal before its first entry"
+                ));
+            }
+            return Ok(read);
         }
         let client = self.address.client(common)?;
         let (cases, status) =
@@ -130,15 +162,8 @@ fn journal_cases(path: &Path) -> Result<SourcedCases, CliError> {
             end,
         });
     };
-    let cases: Vec<Case> = state.cases().values().cloned().collect();
-    if let Some(removed) = removed_cases(&cases) {
-        let removed = display_text::count(usize::try_from(removed).unwrap_or(usize::MAX), "older closed case");
-        out::note(&format!(
-            "{removed} of this controller left its journal before its first entry"
-        ));
-    }
     Ok(SourcedCases {
-        cases,
+        cases: state.cases().values().cloned().collect(),
         status: Some(state.status(end)),
         end,
     })

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use rankguard_model::{JobId, StatusView, Timestamp};
 use rankguard_summary::JobTime;
 
-use super::case_source::{CaseSourceArgs, SourcedCases};
+use super::case_source::JobSourceArgs;
 use super::case_summary::{escaped, interval};
 use crate::args::{CommonArgs, OutputFormat};
 use crate::display_text::job_state;
@@ -21,7 +21,7 @@ pub(crate) struct EfficiencyArgs {
     #[arg(value_name = "JOB")]
     jobs: Vec<JobId>,
     #[command(flatten)]
-    source: CaseSourceArgs,
+    source: JobSourceArgs,
     /// Format of the output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: EfficiencyFormat,
@@ -59,11 +59,10 @@ const COLUMNS: &[TableColumn<JobTime>] = &[
 ];
 
 pub(crate) fn run(args: &EfficiencyArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
-    let SourcedCases { status, end, .. } = args.source.cases(common)?;
-    let Some(status) = status else {
-        return Err(CliError::usage(
-            "the agent of this node knows no jobs",
-            "name a controller, or its journal with --journal PATH",
+    let Some((status, end)) = args.source.status(common)? else {
+        return Err(CliError::failure(
+            "the journal has no jobs",
+            "name journal.redb in the state directory of a controller, or a copy of it",
         ));
     };
     let times = times(&args.jobs, &status, end)?;

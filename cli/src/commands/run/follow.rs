@@ -32,7 +32,7 @@ const UNLISTED_MAX: Duration = Duration::from_secs(20);
 /// Maximum wait for the commit of a finished job's last checkpoint. The agents continue afterwards.
 const SAVING_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum wait for the verdict about a stopped job.
+/// Maximum wait for the verdict about a job that is over.
 const VERDICT_MAX: Duration = Duration::from_secs(15);
 
 /// State of a followed job, to print only changes.
@@ -146,7 +146,13 @@ impl JobFollower {
         }
         self.finished = view.state == JobState::Finished;
         match view.state {
-            JobState::Finished => Ok(self.has_saved(view).then_some(CommandExit::Fine)),
+            JobState::Finished if !self.has_saved(view) || self.awaits_verdict(view, &cases) => Ok(None),
+            JobState::Finished => {
+                if let Some(hint) = open_case_hint(view, &cases, client.options()) {
+                    out::note(&hint);
+                }
+                Ok(Some(CommandExit::Fine))
+            }
             JobState::Stopped if self.awaits_verdict(view, &cases) => Ok(None),
             JobState::Stopped => Err(stopped(view, &cases, client.options())),
             _ => Ok(None),
@@ -177,10 +183,9 @@ impl JobFollower {
         ))
     }
 
-    /// True if the evidence about the end of a stopped job is still being gathered, for at most [`VERDICT_MAX`].
+    /// True if evidence about a job that is over is still being gathered, for at most [`VERDICT_MAX`].
     fn awaits_verdict(&mut self, view: &JobView, cases: &[Case]) -> bool {
-        let is_gathered = |case: &Case| case.job.as_ref() == Some(&view.spec.id) && case.state == CaseState::Open;
-        if view.reason.as_deref().is_some_and(is_cancellation) || !cases.iter().any(is_gathered) {
+        if view.reason.as_deref().is_some_and(is_cancellation) || open_case(view, cases).is_none() {
             return false;
         }
         let since = *self.settling.get_or_insert_with(Instant::now);
@@ -266,6 +271,22 @@ impl JobFollower {
     }
 }
 
+/// Returns the newest case of a job without a verdict.
+fn open_case<'a>(view: &JobView, cases: &'a [Case]) -> Option<&'a Case> {
+    let mut cases = cases.iter();
+    cases.rfind(|case| view.is_of_attempt(case) && case.state == CaseState::Open)
+}
+
+/// Names the command that shows the verdict of a case for which evidence is still being collected.
+fn open_case_hint(view: &JobView, cases: &[Case], options: &CommandOptions) -> Option<String> {
+    let case = open_case(view, cases)?;
+    let show = options.command("cases show", Some(&case.id.to_string()));
+    Some(format!(
+        "case {} has no verdict yet: {show} shows it once the evidence is collected",
+        case.id
+    ))
+}
+
 /// Returns the words that mark the case of a drill; empty for a real failure.
 fn drill_marker(case: &Case) -> &'static str {
     if case.is_synthetic() {
@@ -342,9 +363,11 @@ fn stopped(view: &JobView, cases: &[Case], options: &CommandOptions) -> CliError
     let is_end = |case: &&Case| is_concluded(case) && reason.ends_with(&format!("(case {})", case.id));
     let case = cases.iter().rfind(is_end).or_else(|| cases.iter().rfind(is_concluded));
     let Some(case) = case else {
-        let status = options.command("status", None);
-        return CliError::failure(what, format!("{status} lists the nodes and why one takes no work"))
-            .exiting(CommandExit::JobFailed);
+        let hint = open_case_hint(view, cases, options).unwrap_or_else(|| {
+            let status = options.command("status", None);
+            format!("{status} lists the nodes and why one takes no work")
+        });
+        return CliError::failure(what, hint).exiting(CommandExit::JobFailed);
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
@@ -474,6 +497,31 @@ mod tests {
         case.findings.push(message);
         let lines = stopped(buggy, &cases, &CommandOptions::default()).lines();
         assert!(lines.contains("> what():  shard 9 has no header"), "{lines}");
+    }
+
+    #[test]
+    fn the_end_of_a_job_waits_for_the_verdict_and_names_the_command_that_shows_it() {
+        let (status, mut cases) = sample::cluster();
+        let buggy = status.jobs.iter().find(|view| view.state == JobState::Stopped);
+        let mut view = buggy.expect("the sample has one").clone();
+        cases.retain(|case| case.job.as_ref() == Some(&view.spec.id));
+        cases.truncate(1);
+        let options = CommandOptions::default();
+        assert_eq!(open_case_hint(&view, &cases, &options), None);
+        cases[0].state = CaseState::Open;
+        let command = format!("`rankguard cases show {}`", cases[0].id);
+        let lines = stopped(&view, &cases, &options).lines();
+        assert!(
+            lines.contains("has no verdict yet") && lines.contains(&command),
+            "{lines}"
+        );
+        (view.state, view.reason) = (JobState::Finished, None);
+        let mut follower = JobFollower::new(view.spec.id.clone(), None);
+        assert!(follower.awaits_verdict(&view, &cases));
+        follower.settling = Instant::now().checked_sub(VERDICT_MAX);
+        assert!(!follower.awaits_verdict(&view, &cases), "the wait is limited");
+        let hint = open_case_hint(&view, &cases, &options).expect("it is open");
+        assert!(hint.contains(&command), "{hint}");
     }
 
     #[test]
