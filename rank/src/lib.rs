@@ -36,6 +36,7 @@ mod interruptible;
 mod local;
 mod local_error;
 mod slots;
+mod void_marks;
 mod wire;
 mod writer;
 

@@ -20,6 +20,7 @@ use crate::folder_run::FolderRun;
 use crate::interruptible::restore_boxes;
 use crate::local_error::LocalError;
 use crate::slots::{ArenaSlots, ImageOwner, SealedSlot, SlotClaim, SlotWrite};
+use crate::void_marks::VoidMarks;
 use crate::writer::{ImageDestination, ImageWriter};
 use crate::{BackPressure, RankEnv, RestoreSummary, SaveCounts, SaveNotes, SaveOutcome, SaveReport, TensorPart};
 
@@ -85,6 +86,7 @@ impl LocalRank {
         };
         let to = ImageDestination {
             folder: Arc::new(FolderRun::open(&store, &owner)?),
+            marks: Arc::new(VoidMarks::open(&store, &owner.job, owner.rank)),
             store,
             owner,
             commit_within: options.commit_within,
@@ -304,10 +306,7 @@ impl LocalRank {
             return Err(LocalError::NotDurable { step, reason });
         }
         let Some(step) = self.sealed else { return Ok(None) };
-        let id = CheckpointId {
-            step,
-            generation: self.to.owner.generation,
-        };
+        let id = self.to.id_of(step);
         // The failure of this step may have been taken from the list before, as a warning of the save.
         if let Some(reason) = self.failure_of(step)
             && !self.to.is_committed(id)

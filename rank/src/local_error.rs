@@ -65,6 +65,10 @@ pub enum LocalError {
         within: Duration,
         path: PathBuf,
     },
+    #[error("cannot commit step {step}: rank {rank} has not written its shard: {reason}")]
+    VoidShard { step: Step, rank: Rank, reason: String },
+    #[error("step {step} is not committed: rank 0 reports: {reason}")]
+    VoidCommit { step: Step, reason: String },
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} {problem}", path.display())]

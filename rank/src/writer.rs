@@ -18,6 +18,7 @@ use crate::folder_run::FolderRun;
 use crate::interrupt::{CHECK_INTERVAL, CallInterrupted, check_interrupts};
 use crate::local_error::LocalError;
 use crate::slots::ImageOwner;
+use crate::void_marks::VoidMarks;
 
 /// Shortest and longest poll interval for shards of other ranks and for commits: shared file systems deliver no events.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -41,6 +42,8 @@ pub(crate) struct ImageDestination {
     pub(crate) folder: Arc<FolderRun>,
     /// True once the rank is being closed: waits for other ranks end at the next poll.
     pub(crate) abandoned: Arc<AtomicBool>,
+    /// Saves that are never committed, for the other ranks.
+    pub(crate) marks: Arc<VoidMarks>,
 }
 
 /// Handle of the writer thread. Dropping it writes the queued images and joins the thread.
@@ -234,11 +237,16 @@ fn run(shared: &SharedWriter, to: &ImageDestination) {
             }
         };
         let step = task.step;
+        let id = to.id_of(step);
+        to.marks.remove(id);
         let written = persist(&task, to);
         // The slot is released after a success and after a failure; the commit needs only the files.
         let _ = task.arena.release(task.slot);
         shared.changed.notify_all();
         let ended = written.and_then(|written| to.conclude(&written));
+        if let Err(problem) = &ended {
+            to.marks.put(id, &with_causes(problem));
+        }
         let clears = ended.is_ok() && to.clears();
         shared.update_state(|state| {
             (state.busy, state.clearing) = (false, clears);
@@ -261,6 +269,14 @@ fn persist(task: &WriteTask, to: &ImageDestination) -> Result<WrittenShard, Loca
 }
 
 impl ImageDestination {
+    /// Returns the id of a checkpoint of this session.
+    pub(crate) fn id_of(&self, step: Step) -> CheckpointId {
+        CheckpointId {
+            step,
+            generation: self.owner.generation,
+        }
+    }
+
     /// Completes the checkpoint of a durable shard: rank 0 waits for the shards of the other ranks and commits; other
     /// ranks have nothing to do.
     fn conclude(&self, written: &WrittenShard) -> Result<(), LocalError> {
@@ -301,10 +317,20 @@ impl ImageDestination {
     }
 
     /// Waits for the index of another rank's shard and returns its seal: an index is written after the image is
-    /// durable. Returns an error at `until`, once `abandoned` is set, after an interrupt, and for an invalid index.
+    /// durable. Returns an error at `until`, once the rank has marked the save as void, once `abandoned` is set, after an
+    /// interrupt, and for an invalid index.
     fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
         let path = self.store.index_path(&self.owner.job, id, rank)?;
-        let found = self.poll_until(until, || path.symlink_metadata().is_ok())?;
+        let mut void = None;
+        let found = self.poll_until(until, || {
+            let is_there = path.symlink_metadata().is_ok();
+            void = self.marks.reason_of(id, rank).filter(|_| !is_there);
+            is_there || void.is_some()
+        })?;
+        if let Some(reason) = void {
+            let step = id.step;
+            return Err(LocalError::VoidShard { step, rank, reason });
+        }
         if !found && self.abandoned.load(Ordering::Relaxed) {
             let step = id.step;
             return Err(LocalError::Abandoned { step, rank, path });
@@ -347,18 +373,25 @@ impl ImageDestination {
     }
 
     /// Waits until this checkpoint or a newer one is committed: the other ranks may have continued, and this one may be
-    /// removed already. Returns `false` at the deadline or once `abandoned` is set.
+    /// removed already. Returns `false` at the deadline or once `abandoned` is set, and an error once rank 0 has marked the
+    /// checkpoint as void.
     pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
         let job = &self.owner.job;
         let mut failed = None;
-        let there = self.poll_until(until, || match self.store.committed_ids(job) {
-            Ok(ids) => ids.last().is_some_and(|newest| *newest >= id),
-            Err(problem) => {
-                failed = Some(problem);
-                true
+        let there = self.poll_until(until, || {
+            // A checkpoint that was committed although rank 0 reported a failure exists.
+            let void = self.marks.reason_of(id, Rank(0));
+            match self.store.committed_ids(job) {
+                Ok(ids) if ids.last().is_some_and(|newest| *newest >= id) => return true,
+                Ok(_) => {
+                    let step = id.step;
+                    failed = void.map(|reason| LocalError::VoidCommit { step, reason });
+                }
+                Err(problem) => failed = Some(problem.into()),
             }
+            failed.is_some()
         })?;
-        failed.map_or(Ok(there), |problem| Err(problem.into()))
+        failed.map_or(Ok(there), Err)
     }
 
     /// Returns true if this checkpoint or a newer one is known to be committed.

@@ -393,3 +393,66 @@ fn a_restore_adopts_the_run_and_a_rollback_supersedes() {
     drop(third);
     assert_eq!(committed(dir.path()), [(21, 3)]);
 }
+
+/// Both ranks save a step, and the shard of one cannot be written. Returns the errors of the waits of rank 0 and 1.
+fn errors_without_shard_of(failing: u32) -> [LocalError; 2] {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ranks = [0, 1].map(|rank| open(dir.path(), rank, 2, 1));
+    let in_the_way = dir
+        .path()
+        .join(format!("local/000000000001-g1/rank-{failing:05}.shard/x"));
+    fs::create_dir_all(&in_the_way).unwrap();
+    for (rank, part) in ranks.iter_mut().zip([0..4, 4..8]) {
+        save(rank, 1, &rows(part), &json!(null));
+    }
+    let errors = ranks.each_mut().map(|rank| rank.wait(LIMIT).unwrap_err());
+    for (rank, part) in ranks.iter_mut().zip([0..4, 4..8]) {
+        save(rank, 2, &rows(part), &json!(null));
+    }
+    for rank in &mut ranks {
+        assert_eq!(
+            rank.wait(LIMIT).unwrap().map(|id| id.step),
+            Some(Step(2)),
+            "the next save is committed"
+        );
+    }
+    errors
+}
+
+#[test]
+fn rg_9_a_rank_learns_the_failed_commit_of_rank_0_before_its_deadline() {
+    let [own, other] = errors_without_shard_of(0);
+    assert!(matches!(own, LocalError::NotDurable { step: Step(1), .. }), "{own}");
+    let LocalError::VoidCommit { step: Step(1), reason } = &other else {
+        panic!("{other}")
+    };
+    assert!(own.to_string().ends_with(reason.as_str()), "{own}\n{other}");
+}
+
+#[test]
+fn rg_9_rank_0_learns_the_failed_save_of_another_rank_before_its_deadline() {
+    let [own, other] = errors_without_shard_of(1);
+    assert!(matches!(other, LocalError::NotDurable { step: Step(1), .. }), "{other}");
+    assert!(own.to_string().contains("rank 1 has not written its shard"), "{own}");
+}
+
+/// A mark that an earlier program left is not taken for one of this session.
+#[test]
+fn a_mark_of_an_earlier_program_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("local/000000000001-g1");
+    fs::create_dir_all(&folder).unwrap();
+    let mark = folder.join(".tmp-void-00000");
+    fs::write(&mark, "the disk is full").unwrap();
+    let earlier = std::time::SystemTime::now() - Duration::from_secs(5);
+    fs::File::options()
+        .write(true)
+        .open(&mark)
+        .unwrap()
+        .set_modified(earlier)
+        .unwrap();
+    let mut rank = open(dir.path(), 1, 2, 1);
+    save(&mut rank, 1, &rows(4..8), &json!(null));
+    let error = rank.wait(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, LocalError::NotCommitted { .. }), "{error}");
+}
