@@ -68,6 +68,8 @@ pub(crate) struct CheckpointService {
     membership: JobMembership,
     /// Newest committed checkpoint of each job, as reported by the controller.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
+    /// Attempts at checkpoints that are never committed, the newest of each job.
+    voids: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Notified with every commit.
     committed: Notify,
     /// True once the agent ends: no copy to an object store starts or continues.
@@ -112,6 +114,7 @@ impl CheckpointService {
             network: settings.network.clone(),
             membership: JobMembership::default(),
             kept: Mutex::default(),
+            voids: Mutex::default(),
             committed: Notify::new(),
             ending: watch::Sender::new(false),
             node: settings.node.clone(),
@@ -227,6 +230,27 @@ impl CheckpointService {
         }
     }
 
+    /// Releases the images of an attempt that is never committed, own ones and those of other nodes: they would take the
+    /// memory of the newest commit. The writer of an image releases it later ([`Self::is_void`]).
+    pub(crate) fn release_void(&self, job: &JobId, generation: Generation, step: Step) {
+        let void = (generation, step);
+        if self.newest_commit(job) == Some(void) {
+            return;
+        }
+        let mut voids = self.voids.lock().expect("no holder of the void attempts panics");
+        let newest = voids.entry(job.clone()).or_insert(void);
+        *newest = void.max(*newest);
+        drop(voids);
+        self.arenas.release_durable(job, void);
+        self.release_kept(job, |id| (id.generation, id.step) == void);
+    }
+
+    /// Returns true if this is the newest attempt of a job that is never committed.
+    fn is_void(&self, job: &JobId, attempt: (Generation, Step)) -> bool {
+        let voids = self.voids.lock().expect("no holder of the void attempts panics");
+        voids.get(job) == Some(&attempt)
+    }
+
     /// Releases images and parity held for other nodes.
     fn release_kept(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
         self.shelf.release(job, &which);
@@ -249,6 +273,10 @@ impl CheckpointService {
     /// Releases everything of a job that is over.
     pub(crate) fn forget(&self, job: &JobId) {
         self.remember(job, None);
+        self.voids
+            .lock()
+            .expect("no holder of the void attempts panics")
+            .remove(job);
         self.arenas.forget(job);
         self.dedupe.forget(job);
         self.release_kept(job, |_| true);

@@ -14,7 +14,7 @@ use rankguard_faults::classes;
 use rankguard_identity::PeerTransport;
 use rankguard_model::{
     AgentOrder, Entity, EvidenceBody, EvidenceSource, FailedCheck, FinishOrder, Generation, JobId, LEASE_SIGNATURE,
-    LaunchOrder, NodeId, OrderId, PreflightOrder, PrepareOrder, RankRef, Role, RunningRank,
+    LaunchOrder, NodeId, OrderId, PreflightOrder, PrepareOrder, RankRef, Role, RunningRank, Step,
 };
 use rustix::process::Signal;
 use tokio::runtime::Handle;
@@ -80,6 +80,12 @@ pub(crate) struct OrderExecutor {
 pub(crate) enum OrderMessage {
     /// Order of the controller, and the controller start in which its generation was begun (0: unknown).
     Order(OrderId, AgentOrder, u64),
+    /// The controller reports that a checkpoint is never committed.
+    VoidCheckpoint {
+        job: JobId,
+        generation: Generation,
+        step: Step,
+    },
     /// The lease expired: end all ranks.
     LeaseOver {
         /// Reason, as text for operators.
@@ -110,6 +116,9 @@ impl OrderExecutor {
         loop {
             match errands.recv_timeout(self.check_interval()) {
                 Ok(OrderMessage::Order(id, order, life)) => self.carry_out(id, order, life),
+                Ok(OrderMessage::VoidCheckpoint { job, generation, step }) => {
+                    self.checkpoints.release_void(&job, generation, step);
+                }
                 Ok(OrderMessage::LeaseOver { reason }) => self.end_by_lease(&reason),
                 Ok(OrderMessage::End { grace }) => return self.end(grace),
                 Err(RecvTimeoutError::Timeout) => {

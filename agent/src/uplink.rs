@@ -367,8 +367,11 @@ impl ControllerUplink {
             Some(Hear::Cleared(cleared)) => self.take_clearing(Some(cleared), filter),
             Some(Hear::Void(void)) => {
                 let (job, generation) = (JobId::from(void.job), Generation(void.generation));
-                self.roster
-                    .report_void_attempt(&job, generation, Step(void.step), &void.reason);
+                let step = Step(void.step);
+                self.roster.report_void_attempt(&job, generation, step, &void.reason);
+                // If the queue is full, the images leave with the next commit.
+                let release = OrderMessage::VoidCheckpoint { job, generation, step };
+                let _ = self.orders.try_send(release);
             }
             Some(Hear::Echo(echo)) => {
                 if let Some(proof) = proofs.echo(echo.sent_ns) {

@@ -228,6 +228,21 @@ impl ArenaTable {
         list.retain(ArenaEntry::is_worth_keeping);
     }
 
+    /// Frees images that are on disk and of which no checkpoint is made, so that the next save takes their slots and not
+    /// that of the newest commit.
+    pub(super) fn release_durable(&self, job: &JobId, void: (Generation, Step)) {
+        for place in self.of(job) {
+            let arena = &place.arena;
+            for image in arena.sealed_images() {
+                let of = (image.index().generation, image.index().step);
+                let is_durable = matches!(arena.slot(image.slot()), Ok((SlotState::Durable, _)));
+                if of == void && is_durable {
+                    let _ = arena.release(image.slot());
+                }
+            }
+        }
+    }
+
     /// Marks the images of a committed checkpoint as durable, so that its ranks overwrite them. A killed agent may
     /// leave an image as sealed although the store has its shard. It is not written again, so its rank would wait for
     /// the slot without end.
@@ -247,6 +262,10 @@ impl ArenaTable {
     /// Frees a slot after an image became durable, if the arena has no empty slot: releases the oldest image that is
     /// neither this one nor committed. Of attempts that were never committed (for example during a full disk) only the
     /// newest is worth its memory, and without a free slot no further checkpoint would be possible.
+    ///
+    /// With two slots nothing is left to release, and the next save takes that of the commit: memory then has the newest
+    /// two saves. Each is on disk here, and the commit that is still due will be of one of them, so these are the images
+    /// of the next restore. The commit itself is on disk on every node.
     pub(super) fn make_room(arena: &Arena, newest: (Generation, Step), kept: Option<(Generation, Step)>) {
         if !arena.empty_slots().is_empty() {
             return;
@@ -335,6 +354,39 @@ mod tests {
         fill(&arena, 40);
         ArenaTable::make_room(&arena, at(40), None);
         assert_eq!(steps(&arena), [30, 40], "without a commit the oldest goes");
+    }
+
+    /// Two slots: the image of a void attempt gives way, and the next save leaves that of the commit.
+    #[test]
+    fn an_attempt_that_is_never_committed_gives_way_to_the_image_of_the_commit() {
+        let arenas = arenas();
+        let job = JobId::from("train");
+        let request = ArenaRequest {
+            slots: 2,
+            ..asked(&job, 0, 4096)
+        };
+        let given = arenas.arena_for(request, |_| Ok(()));
+        let place = given.expect("memory for two small slots");
+        let first = Generation(1);
+        for step in [10, 20] {
+            fill(&place.arena, step);
+            let slot = place
+                .arena
+                .sealed_images()
+                .iter()
+                .map(SealedImage::slot)
+                .max()
+                .expect("an image");
+            assert!(place.arena.begin_write(slot, first).expect("a slot"));
+            arenas.release_durable(&job, (first, Step(step)));
+            assert_eq!(steps(&place.arena).last(), Some(&step), "it is being written");
+            assert!(place.arena.make_durable(slot, first).expect("a slot"));
+        }
+        arenas.release_durable(&job, (Generation(2), Step(20)));
+        assert_eq!(steps(&place.arena), [10, 20], "it is of another generation");
+        arenas.release_durable(&job, (first, Step(20)));
+        fill(&place.arena, 30);
+        assert_eq!(steps(&place.arena), [10, 30]);
     }
 
     fn asked(job: &JobId, local_rank: u32, image_bytes: u64) -> ArenaRequest<'_> {

@@ -186,8 +186,8 @@ impl RankService {
                 Ok(_) => {
                     let own = (rank.generation, step);
                     let kept = all.newest_commit(&rank.job);
-                    // A newer checkpoint may have been committed meanwhile.
-                    let _ = if kept.is_some_and(|kept| kept > own) {
+                    // A newer checkpoint may have been committed meanwhile, or this one may be void.
+                    let _ = if kept.is_some_and(|kept| kept > own) || all.is_void(&rank.job, own) {
                         place.arena.release(slot)
                     } else {
                         place.arena.make_durable(slot, rank.generation).map(|_| ())
