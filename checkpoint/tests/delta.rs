@@ -7,7 +7,7 @@ use std::fs;
 use crate::common::{SMALL, files_below, id, job};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, KnownChunks, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::{RankRestore, assemble, assemble_many};
-use rankguard_checkpoint::retention::collect;
+use rankguard_checkpoint::retention::{CollectedFolder, FolderOutcome, collect};
 use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreError};
@@ -154,7 +154,13 @@ fn retention_keeps_files_that_a_kept_checkpoint_names() {
         "nobody borrows from the second"
     );
     // Again: nothing is left to do, and the folder with borrowed shards is not reported as torn.
-    assert_eq!(collect(&store, &job(), 2, &[]).unwrap(), Default::default());
+    let again = collect(&store, &job(), 2, &[]).unwrap();
+    let left = CollectedFolder {
+        outcome: FolderOutcome::Lends,
+        freed_bytes: 0,
+    };
+    assert_eq!(again.folders, [(id(1, 1), left)].into());
+    assert_eq!((again.checkpoints, again.torn, again.problems), Default::default());
 }
 
 #[test]
