@@ -453,6 +453,9 @@ fn a_mark_of_an_earlier_program_is_ignored() {
         .unwrap();
     let mut rank = open(dir.path(), 1, 2, 1);
     save(&mut rank, 1, &rows(4..8), &json!(null));
+    while !rank.is_idle() {
+        thread::yield_now();
+    }
     let error = rank.wait(Duration::from_millis(50)).unwrap_err();
     assert!(matches!(error, LocalError::NotCommitted { .. }), "{error}");
 }
