@@ -53,6 +53,8 @@ pub struct Diagnosis {
     /// True if findings that were over explain no later failure ([`Self::set_fault_ends`]). It is not stored: the owner
     /// sets it after reading.
     has_fault_ends: bool,
+    /// True if causes lie where their effects are ([`Self::set_local_causes`]). It is not stored: the owner sets it.
+    has_local_causes: bool,
 }
 
 impl Diagnosis {
@@ -71,6 +73,7 @@ impl Diagnosis {
             has_cause_limits: true,
             has_fault_limits: true,
             has_fault_ends: true,
+            has_local_causes: true,
         }
     }
 
@@ -107,6 +110,13 @@ impl Diagnosis {
     /// of its log. A journal that was begun under older rules replays with false.
     pub fn set_fault_ends(&mut self, has_fault_ends: bool) {
         self.has_fault_ends = has_fault_ends;
+    }
+
+    /// Sets whether causes lie where their effects are: an error of a GPU that ends one unknown process explains no end on
+    /// another node, and of nodes that were silent together the earliest is the root. With it, exit codes are not stated as
+    /// signals, and drills are stated as such. A journal that was begun under older rules replays with false.
+    pub fn set_local_causes(&mut self, has_local_causes: bool) {
+        self.has_local_causes = has_local_causes;
     }
 
     /// Records that a person cleared a node: earlier evidence of it and its devices explains no later failure.
@@ -281,10 +291,11 @@ impl Diagnosis {
     ) -> Option<DraftChange> {
         let sign = Signal::of_fact(fact);
         let is_return = self.has_fault_ends && matches!(fact, CallerFact::AgentReturned { .. });
+        let has_local_causes = self.has_local_causes;
         let is_revised = self.drafts.change(id, &self.policy, |draft| {
             let is_silence = draft.is_concluded_silence() && !draft.holds(&SignalMeaning::AgentReturned);
             // An agent may return before and after the verdict on its silence.
-            if !(is_return && draft.holds_fact(&sign)) {
+            if !(is_return && has_local_causes && draft.holds_fact(&sign)) {
                 draft.add(&SignalRef::of(&sign.clone().into()), &self.policy);
             }
             // The class of a silence does not change with the return of the agent, but its layer and its reasons.

@@ -72,6 +72,9 @@ pub(crate) struct Draft {
     /// log, which is one fact ([`crate::Diagnosis::set_fault_ends`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_fault_ends: bool,
+    /// True if causes lie where their effects are ([`crate::Diagnosis::set_local_causes`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) has_local_causes: bool,
     /// Start of its generation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
@@ -133,6 +136,7 @@ impl Draft {
             has_cause_limits: false,
             has_fault_limits: false,
             has_fault_ends: false,
+            has_local_causes: false,
             since,
             ranks_ended_at: None,
             is_ordered: false,
@@ -338,6 +342,7 @@ impl Draft {
         };
         let scene = FailureScene::new(&self.signs, job, generation, &self.placements, catalogue);
         let scene = scene.with_limits(self.has_cause_limits, self.has_fault_limits, self.has_fault_ends);
+        let scene = scene.with_local_causes(self.has_local_causes);
         scene.begun_at(self.since).of_cluster()
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandi
 /// Returns true if a rank of another node ended for itself, before any rank of the node of the error.
 fn has_own_end_elsewhere(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
     let error = &scene.signs[candidate.first];
-    if !scene.distinguishes_ends() || scene.silent().next().is_some() {
+    if !scene.has_local_causes() || scene.silent().next().is_some() {
         return false;
     }
     let ends = || scene.exits().filter(|(_, end, ..)| !end.synthetic);
@@ -73,7 +73,7 @@ pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, s
     }
     let first = &scene.signs[winner.first];
     let is_end_elsewhere = first.exit().is_some() && is_other_node(first.node(), sign.node());
-    let is_beside = is_own_error(first) || scene.distinguishes_ends() && is_end_elsewhere;
+    let is_beside = is_own_error(first) || scene.has_local_causes() && is_end_elsewhere;
     (is_beside && is_foreign(scene, sign))
         .then_some("It names no process of the job, and it explains no error of the program.")
 }
@@ -112,7 +112,7 @@ pub(crate) fn is_foreign(scene: &FailureScene<'_>, sign: &Signal) -> bool {
         let is_class = sign
             .class()
             .is_some_and(|class| class.as_str() == classes::GPU_ECC_CONTAINED);
-        is_class && sign.pid().is_some() && scene.distinguishes_ends()
+        is_class && sign.pid().is_some() && scene.has_local_causes()
     };
     (is_exception(sign) || is_contained()) && !names_rank
 }

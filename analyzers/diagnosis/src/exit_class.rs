@@ -56,13 +56,12 @@ pub(crate) fn signal_name(exit: ProcessExit) -> Option<&'static str> {
     SIGNALS.get(number.checked_sub(1)?).copied()
 }
 
-/// Returns how a process ended, as the passive of a sentence: `were ended by SIGKILL`, or what a shell states.
-pub(crate) fn ended_how(exit: ProcessExit, name: &str) -> String {
-    match exit {
-        ProcessExit::Code(code) => {
-            format!("ended with exit code {code}, by which shells and containers report {name},")
-        }
-        ProcessExit::Signal(_) | ProcessExit::Left => format!("were ended by {name}"),
+/// Returns how processes ended, as a predicate: `were ended by SIGKILL`, or the exit code by which a shell reports it.
+pub(crate) fn ended_how(exit: ProcessExit, name: &str, is_reported: bool) -> String {
+    if is_reported {
+        format!("ended with {exit}, by which shells and containers report {name},")
+    } else {
+        format!("were ended by {name}")
     }
 }
 

@@ -5,7 +5,7 @@ mod rules;
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, EvidenceSource, ProcessExit, Role};
 
-use crate::exit_class::exit_class;
+use crate::exit_class::{exit_class, signal_name};
 use crate::signalled_ranks::has_known_order;
 use crate::stated_relations::stated_relation;
 use crate::unordered::are_silent_together;
@@ -86,7 +86,7 @@ fn why_equal_end(scene: &FailureScene<'_>, first: &Signal, sign: &Signal) -> &'s
     let has_signal = sign
         .exit()
         .is_some_and(|(_, exit)| matches!(exit, ProcessExit::Signal(_)));
-    if scene.distinguishes_ends() && has_known_order(first, sign) && !has_signal {
+    if scene.has_local_causes() && has_known_order(first, sign) && !has_signal {
         "It ended with the same exit code; nothing shows that it ended because of the first."
     } else if scene.distinguishes_ends() && has_known_order(first, sign) {
         "The same signal ended it; nothing shows that it ended because of the first."

@@ -29,6 +29,8 @@ pub struct FailureScene<'a> {
     pub(crate) has_fault_limits: bool,
     /// False for drafts of older rules ([`crate::Diagnosis::set_fault_ends`]).
     pub(crate) has_fault_ends: bool,
+    /// False for drafts of older rules ([`crate::Diagnosis::set_local_causes`]).
+    has_local_causes: bool,
     /// True if agents report the end of each rank. Logs that are read later show the end of few.
     reports_ends: bool,
     /// What the run did in spite of the faults, if it is known.
@@ -85,6 +87,7 @@ impl<'a> FailureScene<'a> {
             has_cause_limits: true,
             has_fault_limits: true,
             has_fault_ends: true,
+            has_local_causes: true,
             reports_ends: false,
             beside_run: None,
             is_part: false,
@@ -103,6 +106,13 @@ impl<'a> FailureScene<'a> {
         self.has_cause_limits = has_cause_limits;
         self.has_fault_limits = has_fault_limits;
         self.has_fault_ends = has_fault_ends;
+        self
+    }
+
+    /// Returns the scene under rules with local causes, or without.
+    #[must_use]
+    pub(crate) fn with_local_causes(mut self, has_local_causes: bool) -> Self {
+        self.has_local_causes = has_local_causes;
         self
     }
 
@@ -145,6 +155,7 @@ impl<'a> FailureScene<'a> {
     pub(crate) fn with_signs<'s>(&'s self, signs: &'s [SharedValue<Signal>]) -> FailureScene<'s> {
         let mut part = FailureScene::new(signs, self.job, self.generation, self.placements, self.catalogue)
             .with_limits(self.has_cause_limits, self.has_fault_limits, self.has_fault_ends)
+            .with_local_causes(self.has_local_causes)
             .begun_at(self.since);
         part.reports_ends = self.reports_ends;
         part.beside_run = self.beside_run;
@@ -164,6 +175,12 @@ impl<'a> FailureScene<'a> {
     /// the rules are new enough ([`crate::Diagnosis::set_fault_ends`]).
     pub(crate) fn distinguishes_ends(&self) -> bool {
         self.reports_ends && self.has_fault_ends
+    }
+
+    /// Returns true if causes lie where their effects are: agents report the end of each rank, and the rules are new enough
+    /// ([`crate::Diagnosis::set_local_causes`]).
+    pub(crate) fn has_local_causes(&self) -> bool {
+        self.distinguishes_ends() && self.has_local_causes
     }
 
     /// Returns the scene of faults of machines beside a run that ended well or worked on.

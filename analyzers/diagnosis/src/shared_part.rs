@@ -86,17 +86,23 @@ fn blame_shared_silence(scene: &FailureScene<'_>, candidate: &mut CauseCandidate
     candidate.shared = Some(format!("what nodes {names} share"));
     // The one that began first is the root; those that follow confirm it.
     let earliest = together.iter().min_by_key(|(index, sign)| (sign.at, *index));
+    let earliest = earliest.filter(|_| scene.has_local_causes());
     candidate.first = earliest.map_or(candidate.first, |(index, _)| *index);
     candidate
         .notes
-        .push(silence_note(&together, &nodes, last.millis_since(start)));
+        .push(silence_note(scene, &together, &nodes, last.millis_since(start)));
     candidate.blamed = Entity::Unknown;
     candidate.root_rank = None;
     candidate.support.extend(together.iter().map(|(index, _)| *index));
 }
 
 /// Returns the note about nodes that were silent together, by what is known of the ends of their agents.
-fn silence_note(together: &[(usize, &Signal)], nodes: &BTreeSet<&NodeId>, span_ms: i64) -> String {
+fn silence_note(
+    scene: &FailureScene<'_>,
+    together: &[(usize, &Signal)],
+    nodes: &BTreeSet<&NodeId>,
+    span_ms: i64,
+) -> String {
     let count = nodes.len();
     let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
     let names = names.join(", ");
@@ -105,13 +111,14 @@ fn silence_note(together: &[(usize, &Signal)], nodes: &BTreeSet<&NodeId>, span_m
         of_node.any(|(_, sign)| sign.what == *meaning)
     };
     let was_silent = |sign: &Signal| matches!(sign.what, SignalMeaning::Silent | SignalMeaning::AgentEnded);
-    if nodes.iter().all(|node| is_of(node, &SignalMeaning::AgentEnded)) {
+    let is_local = scene.has_local_causes();
+    if is_local && nodes.iter().all(|node| is_of(node, &SignalMeaning::AgentEnded)) {
         format!(
             "The agents of {count} nodes ended within {span_ms} ms ({names}): the connection of each was closed, as for a \
              process that ends. That points to one cause for all of them, such as an update or a restart of the agents, \
              rather than to one of the nodes."
         )
-    } else if !together.iter().any(|(_, sign)| was_silent(sign)) {
+    } else if is_local && !together.iter().any(|(_, sign)| was_silent(sign)) {
         format!(
             "{count} nodes ({names}) returned without the ranks that ran there, and when each ended is not known. That points \
              to one cause for all of them, such as a restart of the agents or of the machines, rather than to one of the nodes."

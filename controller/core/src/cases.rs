@@ -507,7 +507,7 @@ impl DecisionContext<'_> {
     fn case_of_waiting_job(&self, name: &JobId) -> Option<CaseId> {
         let job = self.state.jobs.get(name)?;
         let case = self.state.cases.all().get(&job.case()?)?;
-        let awaits_nodes = job.is_pending() && self.state.keeps_present_faults();
+        let awaits_nodes = job.is_pending() && self.state.has_exact_cases();
         (awaits_nodes && case.state == CaseState::Recovering).then_some(case.id)
     }
 

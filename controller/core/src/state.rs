@@ -81,6 +81,7 @@ impl DecisionState {
         diagnosis.set_cause_limits(policy.rules >= 5);
         diagnosis.set_fault_limits(policy.rules >= 6);
         diagnosis.set_fault_ends(policy.rules >= 8);
+        diagnosis.set_local_causes(policy.rules >= 9);
         Self {
             diagnosis,
             catalogue: CatalogueInForce::builtin(catalogue),
@@ -135,6 +136,7 @@ impl DecisionState {
         self.diagnosis.set_cause_limits(self.has_cause_limits());
         self.diagnosis.set_fault_limits(self.has_fault_limits());
         self.diagnosis.set_fault_ends(self.has_fault_ends());
+        self.diagnosis.set_local_causes(self.has_local_causes());
         let names: Vec<JobId> = self.jobs.keys().cloned().collect();
         for name in names {
             self.place(&name);
@@ -402,6 +404,19 @@ impl DecisionState {
     /// Returns true if a case counts the steps that ranks of the failed generation made until their end, also those that are
     /// reported later (since rules 9; before, those that were reported until the next generation was planned).
     pub(crate) fn counts_late_steps(&self) -> bool {
+        self.rules >= 9
+    }
+
+    /// Returns true if causes lie where their effects are (since rules 9; before, an error of an unknown process explained ends
+    /// on other nodes).
+    pub(crate) fn has_local_causes(&self) -> bool {
+        self.rules >= 9
+    }
+
+    /// Returns true if a case states what is known at its verdict: an agent that is back with all its ranks has lost none, the last
+    /// rank that hangs is named, a case without a restart is present, and one that ends a wait for nodes has its plan (since
+    /// rules 9).
+    pub(crate) fn has_exact_cases(&self) -> bool {
         self.rules >= 9
     }
 
@@ -683,6 +698,8 @@ impl<'de> Deserialize<'de> for DecisionState {
         state.unlimited = state.policy.replay_only;
         let has_fault_ends = state.has_fault_ends();
         state.diagnosis.set_fault_ends(has_fault_ends);
+        let has_local_causes = state.has_local_causes();
+        state.diagnosis.set_local_causes(has_local_causes);
         let has_case_ends = state.has_case_ends();
         let jobs = state.jobs.iter();
         state.context = jobs

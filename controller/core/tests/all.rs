@@ -12,6 +12,7 @@ mod fencing;
 mod floors;
 mod gate;
 mod hang;
+mod late_steps;
 mod limits;
 mod planner;
 mod preparation;

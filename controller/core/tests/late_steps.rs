@@ -1,14 +1,13 @@
 //! Steps that survivors of a failure make until they are ended, and the first step of any rank.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{
     CheckpointTiers, Entity, EvidenceBody, EvidenceSource, Generation, ProcessExit, Rank, ShardSeal, Step,
 };
+
+use crate::cluster::{Cluster, job, node};
 
 fn commit(cluster: &mut Cluster, step: u64) {
     for rank in 0..8 {

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use rankguard_core::{Event, Job, JobPhase, PlanKind, Policy};
-use rankguard_model::{CheckpointTiers, EvidenceBody, Generation, OptionOutcome, Rank, RecoveryKind, ShardSeal, Step};
-use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Job, JobPhase, PlanKind, Policy, SameSizeCheckpoint};
 use rankguard_model::{
     CheckpointTiers, CheckpointView, EvidenceBody, Generation, JobId, JobSpec, OptionOutcome, Rank, RecoveryKind,

@@ -419,6 +419,7 @@ impl Diagnosis {
         draft.has_cause_limits = self.has_cause_limits;
         draft.has_fault_limits = self.has_fault_limits;
         draft.has_fault_ends = self.has_fault_ends;
+        draft.has_local_causes = self.has_local_causes;
         let news = self.news(glimpse, &draft, context, catalogue);
         // Most drafts get no further sign, and they are created by the thousand.
         draft.signs.reserve_exact(news.len() + 1);

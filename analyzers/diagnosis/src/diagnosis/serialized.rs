@@ -75,6 +75,7 @@ impl From<SerializedState> for Diagnosis {
             has_cause_limits: written.has_cause_limits,
             has_fault_limits: written.has_fault_limits,
             has_fault_ends: true,
+            has_local_causes: true,
         }
     }
 }

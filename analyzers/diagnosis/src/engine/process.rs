@@ -88,7 +88,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
 
 /// Returns the `KeyboardInterrupt` that Python raises in a rank for the SIGINT that ends it.
 fn interrupts(scene: &FailureScene<'_>, end: &Signal, exit: ProcessExit) -> Vec<usize> {
-    let is_interrupt = matches!(exit.shell_code(), 130) && scene.distinguishes_ends();
+    let is_interrupt = exit.shell_code() == 130 && scene.has_local_causes();
     let is_raised = |(_, mark): &(usize, &Signal)| {
         is_interrupt
             && mark.entity.rank().is_some()
@@ -140,23 +140,20 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
     let first_rank = first.rank().filter(|_| is_first_known);
     candidate.support.extend(equal.iter().copied());
     // The note about the supervisor says what the signals were sent to.
-    if scene.has_fault_ends && all().all(|end| lost_supervisor(scene, end).is_some()) {
+    if scene.has_local_causes() && all().all(|end| lost_supervisor(scene, end).is_some()) {
         return candidate;
     }
-    let signal = if matches!(exit, ProcessExit::Code(_)) {
-        "a signal"
-    } else {
-        "the signal"
-    };
+    let is_reported = scene.has_local_causes() && matches!(exit, ProcessExit::Code(_));
+    let signal = if is_reported { "a signal" } else { "the signal" };
     candidate.notes.push(match (signal_name(exit), first_rank) {
         (Some(name), Some(rank)) => format!(
             "Ranks {ranks} {} within {span} ms, rank {rank} first: nothing shows who sent the signals, or that one ended \
              because of another.",
-            ended_how(exit, name)
+            ended_how(exit, name, is_reported)
         ),
         (Some(name), None) => format!(
             "Ranks {ranks} {} within {span} ms{place}: nothing shows which was first, or who sent {signal}.",
-            ended_how(exit, name)
+            ended_how(exit, name, is_reported)
         ),
         (None, _) => format!(
             "Ranks {ranks} ended themselves with {exit} within {span} ms{place}: nothing shows which was first, or that \
@@ -489,7 +486,7 @@ fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
                 .is_some_and(|class| class.as_str() == classes::HANG_NO_ERROR);
             is_suspect && is_hang
         };
-        let reports = scene.marks().filter(|mark| scene.has_fault_ends && is_report(mark));
+        let reports = scene.marks().filter(|mark| scene.has_local_causes() && is_report(mark));
         candidate.support.extend(reports.map(|(index, _)| index));
     }
     Some(candidate)

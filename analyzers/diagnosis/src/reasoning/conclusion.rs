@@ -147,7 +147,7 @@ const RULES: [ConclusionRule; 20] = [
     },
     ConclusionRule {
         strength: CandidateStrength::Outcome,
-        applies: |cause| cause.scene.distinguishes_ends() && cause.first.synthetic && cause.first.exit().is_some(),
+        applies: |cause| cause.scene.has_local_causes() && cause.first.synthetic && cause.first.exit().is_some(),
         reason: "a drill ended it",
     },
 ];

@@ -121,7 +121,7 @@ pub(super) fn of<'s>(
 ) -> Option<(&'static str, String)> {
     let class = candidate.class.as_str();
     if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends {
-        let why = if sign.synthetic {
+        let why = if sign.synthetic && scene.has_local_causes() {
             "A drill sent the signal, so it belongs to no layer."
         } else {
             "Nothing shows who sent the signal, so it belongs to no known layer."

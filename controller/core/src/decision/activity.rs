@@ -192,7 +192,7 @@ impl DecisionContext<'_> {
     /// Returns true if the case of an idle job without checkpoints waits for a sign of life instead of a restart.
     pub(crate) fn awaits_life(&mut self, id: CaseId, name: &JobId) -> bool {
         let watches_idle = self.state.watches_idle_jobs();
-        let keeps_present_faults = self.state.keeps_present_faults();
+        let has_exact_cases = self.state.has_exact_cases();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return false;
         };
@@ -203,7 +203,7 @@ impl DecisionContext<'_> {
         job.activity.case = Some(id);
         let text = "nothing is restarted, because the job has no checkpoints; output or processor time of a rank closes \
                     the case, `rankguard cancel` ends the job";
-        if keeps_present_faults {
+        if has_exact_cases {
             let clears = "a rank writes output or uses processor time";
             self.state.cases.set_present(
                 id,

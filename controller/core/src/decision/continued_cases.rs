@@ -15,7 +15,7 @@ impl DecisionContext<'_> {
         let Some(cause) = concluded.verdict.first_cause.as_ref() else {
             return;
         };
-        if !self.state.keeps_present_faults() {
+        if !self.state.has_exact_cases() {
             return;
         }
         let is_begun_by_it = |case: &&Case| {

@@ -126,6 +126,7 @@ impl DecisionContext<'_> {
         let dates_exits = self.state.dates_exits();
         let absence = self.state.lives.absence_before(evidence.at);
         let life = self.state.lives.current();
+        let has_exact_cases = self.state.has_exact_cases();
         let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
@@ -137,7 +138,7 @@ impl DecisionContext<'_> {
             return;
         };
         // A generation that was planned after the absence has no saves of it.
-        let absence = absence.filter(|_| !dates_exits || plan.life != life);
+        let absence = absence.filter(|_| !has_exact_cases || plan.life != life);
         match &evidence.body {
             EvidenceBody::RankStarted { pid, .. } => {
                 job.rank_started(at, node, *rank, *pid);

@@ -231,6 +231,7 @@ impl DecisionContext<'_> {
     /// Reports to diagnosis that all ranks stand, with the most likely suspect.
     fn report_hang(&mut self, name: &JobId) {
         let counts_completed = self.state.counts_completed_ranks();
+        let names_last = self.state.has_exact_cases();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -240,7 +241,7 @@ impl DecisionContext<'_> {
         job.hang.told = true;
         let generation = job.generation();
         let merged = job.hang.stacks();
-        let suspects = job.hang_suspects(&merged.odd, counts_completed);
+        let suspects = job.hang_suspects(&merged.odd, names_last);
         // Diagnosis concludes before the restart, however long the silence has lasted.
         let due = since
             .after(Duration::from_millis(self.state.policy.hang_ms))
@@ -277,6 +278,7 @@ impl DecisionContext<'_> {
         let at = self.at;
         let hang_ms = self.state.policy.hang_ms;
         let counts_completed = self.state.counts_completed_ranks();
+        let names_last = self.state.has_exact_cases();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return false;
         };
@@ -286,7 +288,7 @@ impl DecisionContext<'_> {
         };
         let due = since.after(Duration::from_millis(hang_ms));
         let merged = job.hang.stacks();
-        let suspects = job.hang_suspects(&merged.odd, counts_completed);
+        let suspects = job.hang_suspects(&merged.odd, names_last);
         // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
         let waits = due > at && job.is_whole();
         if waits {

@@ -77,7 +77,7 @@ impl DecisionContext<'_> {
     fn last_heard(&self, node: &NodeId) -> Timestamp {
         let node = self.state.fleet.get(node).filter(|_| self.state.follows_ended_ranks());
         let last_heard = node.and_then(|node| node.last_heard.or(node.session_ended));
-        let is_unjoined = node.is_some_and(|node| node.unjoined_since.is_some()) && self.state.dates_exits();
+        let is_unjoined = node.is_some_and(|node| node.unjoined_since.is_some()) && self.state.has_exact_cases();
         let before_start = self.state.lives.current_period().filter(|_| is_unjoined);
         let before_start = before_start.map(|(newest, _)| newest);
         last_heard.or(before_start).unwrap_or(self.at)

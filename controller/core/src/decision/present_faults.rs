@@ -153,11 +153,12 @@ impl DecisionContext<'_> {
             return;
         };
         // What happened to machines long after the verdict is another failure, and a drill explains no real fault.
+        let is_limited = self.state.has_exact_cases();
         let is_of_fault = |finding: &&CaseFinding| {
             let is_of_job = matches!(finding.entity, Entity::Rank { .. } | Entity::Job { .. });
             let is_here = finding.entity.node() == fault.verdict.blamed.node();
             let is_same = is_here && finding.class == fault.verdict.class;
-            (is_of_job || is_same) && (!finding.synthetic || fault.is_synthetic())
+            !is_limited || (is_of_job || is_same) && (!finding.synthetic || fault.is_synthetic())
         };
         let findings: Vec<CaseFinding> = case.findings.iter().filter(is_of_fault).cloned().collect();
         for finding in findings {

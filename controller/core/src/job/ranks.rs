@@ -54,12 +54,12 @@ impl Job {
         self.running.iter().all(is_silent)
     }
 
-    /// Returns the ranks for which a hung job most likely waits. With `counts_completed`, these are also the few ranks that
+    /// Returns the ranks for which a hung job most likely waits. With `names_last`, these are also the few ranks that
     /// have not ended although the others completed.
-    pub(crate) fn hang_suspects(&self, odd: &BTreeMap<Rank, String>, counts_completed: bool) -> Vec<StallSuspect> {
+    pub(crate) fn hang_suspects(&self, odd: &BTreeMap<Rank, String>, names_last: bool) -> Vec<StallSuspect> {
         let suspects = self.hang.suspects(odd, &self.places());
         let completed = self.completed.len();
-        if !suspects.is_empty() || !counts_completed || completed * 2 <= self.world_size() {
+        if !suspects.is_empty() || !names_last || completed * 2 <= self.world_size() {
             return suspects;
         }
         let silent = self.hang.nodes().map(|(rank, node)| StallSuspect {

@@ -103,7 +103,10 @@ impl DecisionContext<'_> {
         let blamed = concluded.verdict.blamed.node();
         let on_isolated = isolated && blamed.is_some_and(|node| works_on.contains(node));
         let is_corrupt = self.state.restarts_corrupt_jobs() && reports_corruption(concluded);
-        if !on_isolated && !lost_node && !concluded.failed && !is_corrupt {
+        // The agent of the silent node is back, and with it all ranks.
+        let is_whole = self.state.has_exact_cases() && concluded.node_silent && job.is_whole();
+        let has_failed = concluded.failed && !is_whole;
+        if !on_isolated && !lost_node && !has_failed && !is_corrupt {
             return Err(self.outcome_without_failure(job));
         }
         if let Some(outcome) = self.confinement(concluded).filter(|_| !lost_node) {
