@@ -250,6 +250,43 @@ fn nodes_are_up_when_no_outage_covers_them() {
     );
 }
 
+/// Mapping of a table of states of nodes.
+const STATES: &str = "table = \"outages\"\npopulation = 4\n[columns]\nnode = \"host\"\nstart = \"from\"\nend = \"to\"\nstate = \"state\"\n";
+
+#[test]
+fn an_interval_that_goes_on_counts_as_far_as_it_was_observed() {
+    // n1 is up for 2 of 4 days, then down without an end; the end of its first interval is unknown as well. n2 is up
+    // for all 4 days.
+    let csv = "host,from,to,state\nn1,2026-01-01T00:00:00Z,,up\nn1,2026-01-03T00:00:00Z,,down\n\
+        n2,2026-01-01T00:00:00Z,2026-01-05T00:00:00Z,up\n";
+    let document = study_of(STATES, csv, &["availability"]);
+    assert!(
+        (figure(&document, "share of node time up") - 0.75).abs() < 1e-9,
+        "{document}"
+    );
+    let definition = document["definition"].as_str().expect("a definition");
+    assert!(
+        definition.contains("2 of 3 intervals are right-censored"),
+        "{definition}"
+    );
+}
+
+#[test]
+fn nodes_of_which_no_interval_is_down_are_up() {
+    let csv = "host,from,to,state\nn1,2026-01-01T00:00:00Z,2026-01-05T00:00:00Z,up\n\
+        n2,2026-01-01T00:00:00Z,2026-01-05T00:00:00Z,up\n";
+    let document = study_of(STATES, csv, &["availability"]);
+    assert!(
+        (figure(&document, "share of node time up") - 1.0).abs() < 1e-9,
+        "{document}"
+    );
+    let problems = document["problems"].to_string();
+    assert!(
+        problems.contains("no interval is of a state other than up"),
+        "{problems}"
+    );
+}
+
 /// Failures with a repair time of 1 h, 30 min and none.
 const REPAIRS: (&str, &str) = (
     "table = \"failures\"\npopulation = 10\n[columns]\ntime = \"when\"\nnode = \"host\"\nrepair_s = \"down\"\nclass = \"kind\"\n",

@@ -91,49 +91,51 @@ fn shares(table: &mut ResultTable, down: f64, population: f64) {
     table.row(["nodes down on average".into(), (down * population).into()]);
 }
 
-fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
-    let intervals = if data.has(Canonical::Outages) {
-        Some(IntervalTable::of(data)?)
-    } else {
-        None
-    };
+/// Returns the result for intervals that give the state of nodes, or `None` if none of them lasted. The time outside of
+/// all intervals counts for no state.
+fn of_state_intervals(data: &Dataset, intervals: &IntervalTable) -> Option<StudyResult> {
+    let mut nodes: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for observed in intervals.observed(data.window.map(|window| window.1)) {
+        let times = nodes.entry(observed.node).or_default();
+        *(if observed.up { &mut times.0 } else { &mut times.1 }) += observed.seconds;
+    }
+    let (up, down) = nodes
+        .values()
+        .fold((0.0, 0.0), |sum, node| (sum.0 + node.0, sum.1 + node.1));
+    let share = Some(up / (up + down)).filter(|share| share.is_finite())?;
+    let shares: Vec<f64> = nodes
+        .values()
+        .map(|(up, down)| up / (up + down))
+        .filter(|share| share.is_finite())
+        .collect();
     let mut table = ResultTable::new("availability", &["figure", "value"]);
-    let ended = |interval: &NodeInterval| Some((interval.node, interval.up, (interval.end? - interval.start).max(0.0)));
-    if let Some(intervals) = &intervals {
-        let is_up = |interval: &NodeInterval| interval.up;
-        if !intervals.rows.is_empty() && !intervals.rows.iter().any(is_up) {
-            return of_down_intervals(data, options, &intervals.rows);
-        }
+    table.row(["nodes with intervals".into(), nodes.len().into()]);
+    table.row(["share of node time up".into(), share.into()]);
+    table.row([
+        "mean of the nodes' shares".into(),
+        (shares.iter().sum::<f64>() / shares.len() as f64).into(),
+    ]);
+    let went_on = intervals.rows.iter().filter(|interval| interval.went_on).count();
+    let mut outcome = StudyResult::new(
+        "availability",
+        data,
+        format!(
+            "time in state up over time in any state; {went_on} of {} intervals are right-censored (they went on when the data was taken) and count as far as they were observed: one without an end lasts to the next interval of its node, or to the end of the window; nodes and times without intervals are not in it",
+            intervals.rows.len()
+        ),
+    );
+    if down == 0.0 {
+        outcome
+            .problems
+            .push("no interval is of a state other than up: a node that was down between two intervals is not counted as down".to_owned());
     }
-    let rows = intervals.iter().flat_map(|intervals| &intervals.rows).filter_map(ended);
-    if rows.clone().any(|(_, up, _)| !up) {
-        let mut nodes: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-        for (node, up, time) in rows {
-            let times = nodes.entry(node).or_default();
-            *(if up { &mut times.0 } else { &mut times.1 }) += time;
-        }
-        let (up, down) = nodes
-            .values()
-            .fold((0.0, 0.0), |sum, node| (sum.0 + node.0, sum.1 + node.1));
-        let shares: Vec<f64> = nodes
-            .values()
-            .map(|(up, down)| up / (up + down))
-            .filter(|share| share.is_finite())
-            .collect();
-        table.row(["nodes with intervals".into(), nodes.len().into()]);
-        table.row(["share of node time up".into(), (up / (up + down)).into()]);
-        table.row([
-            "mean of the nodes' shares".into(),
-            (shares.iter().sum::<f64>() / shares.len() as f64).into(),
-        ]);
-        let mut outcome = StudyResult::new(
-            "availability",
-            data,
-            "time in state up over time in any state, of intervals with both ends; nodes without intervals are not in it",
-        );
-        outcome.tables.push(table);
-        return Ok(outcome);
-    }
+    outcome.tables.push(table);
+    Some(outcome)
+}
+
+/// Returns the result for failures of known duration: the rest of the population's time is up.
+fn of_failures(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
+    let mut table = ResultTable::new("availability", &["figure", "value"]);
     // Reported first, because a population does not help without failures.
     data.known(Canonical::Failures, "end")
         .or_else(|_| data.known(Canonical::Failures, "repair_s"))?;
@@ -158,4 +160,18 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
         .extend(options.population_problem(data, Canonical::Failures)?);
     outcome.tables.push(table);
     Ok(outcome)
+}
+
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
+    if data.has(Canonical::Outages) {
+        let intervals = IntervalTable::of(data)?;
+        let is_up = |interval: &NodeInterval| interval.up;
+        if !intervals.rows.is_empty() && !intervals.rows.iter().any(is_up) {
+            return of_down_intervals(data, options, &intervals.rows);
+        }
+        if let Some(outcome) = of_state_intervals(data, &intervals) {
+            return Ok(outcome);
+        }
+    }
+    of_failures(data, options)
 }

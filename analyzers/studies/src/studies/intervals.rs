@@ -1,5 +1,7 @@
 //! Intervals in which nodes were up or down.
 
+use std::collections::BTreeMap;
+
 use rankguard_datasets::{Dataset, TableKind as Canonical};
 use rankguard_statistics::kaplan_meier::ObservedLifetime;
 
@@ -17,6 +19,15 @@ pub(crate) struct NodeInterval {
     /// marks in `x_cut`.
     pub(crate) went_on: bool,
     pub(crate) up: bool,
+}
+
+/// Time of one interval within the observation.
+pub(crate) struct ObservedTime {
+    /// Index among the names of the node column.
+    pub(crate) node: u32,
+    pub(crate) up: bool,
+    /// Seconds, 0 or more.
+    pub(crate) seconds: f64,
 }
 
 /// All intervals with a node, a start and a state.
@@ -43,6 +54,28 @@ impl IntervalTable {
             })
         });
         Ok(Self { rows: rows.collect() })
+    }
+
+    /// Returns how long each interval was observed. One without an end lasts to the next interval of its node, or to
+    /// `seen_until` in seconds; it is left out if neither is known.
+    pub(crate) fn observed(&self, seen_until: Option<f64>) -> Vec<ObservedTime> {
+        let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for interval in &self.rows {
+            starts.entry(interval.node).or_default().push(interval.start);
+        }
+        let next = |of: &NodeInterval| {
+            let later = starts[&of.node].iter().copied().filter(|start| *start > of.start);
+            later.min_by(f64::total_cmp)
+        };
+        let observed = self.rows.iter().filter_map(|interval| {
+            let end = interval.end.or_else(|| next(interval)).or(seen_until)?;
+            Some(ObservedTime {
+                node: interval.node,
+                up: interval.up,
+                seconds: (end - interval.start).max(0.0),
+            })
+        });
+        observed.collect()
     }
 
     /// Returns the lengths in hours of the intervals in one state that have both ends.
