@@ -289,6 +289,9 @@ pub struct StragglerView {
     pub usual_ms: f64,
     /// Time of its first slow step.
     pub since: Timestamp,
+    /// True if the newest comparison found it in the usual range; it remains listed until three in a row did.
+    #[serde(default)]
+    pub is_usual: bool,
 }
 
 /// View of a committed checkpoint.

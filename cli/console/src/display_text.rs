@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use rankguard_model::{
     Case, CaseState, JobState, JobView, JournalGap, NodeState, NodeView, Role, Severity, TorchrunMemberState,
-    TorchrunState, TorchrunView,
+    TorchrunState, TorchrunView, Verdict,
 };
 
 pub fn job_state(state: JobState) -> &'static str {
@@ -124,6 +124,15 @@ pub fn severity(severity: Severity) -> &'static str {
         Severity::Warning => "warning",
         Severity::Failure => "failure",
     }
+}
+
+/// Returns the layer of a verdict. That of a slow rank is the layer of its class and no finding about hardware.
+pub fn verdict_layer(verdict: &Verdict) -> String {
+    let layer = &verdict.layer;
+    if verdict.class.as_str() == rankguard_faults::classes::STRAGGLER && verdict.blamed.rank().is_some() {
+        return format!("{layer} (the layer of the class; nothing shows why the rank is slow)");
+    }
+    layer.clone()
 }
 
 /// Formats a value, or a dash for `None`.

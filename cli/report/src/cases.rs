@@ -182,7 +182,7 @@ fn blamed(case: &Case) -> String {
         escape(rank),
         escape(format!(
             "{} · {} · confidence {:.2}",
-            verdict.layer,
+            display_text::verdict_layer(verdict),
             display_text::severity(verdict.severity),
             verdict.confidence
         ))

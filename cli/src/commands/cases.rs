@@ -305,7 +305,7 @@ fn page(case: &Case) -> String {
         "verdict",
         &format!(
             "{}, {}, confidence {:.2}",
-            verdict.layer,
+            display_text::verdict_layer(verdict),
             display_text::severity(verdict.severity),
             verdict.confidence
         ),

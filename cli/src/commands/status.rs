@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rankguard_model::{
-    JobId, JobState, JobView, JournalGap, NodeView, StatusView, TorchrunMemberState, TorchrunView, per_rank_note,
+    JobId, JobState, JobView, JournalGap, NodeView, StatusView, StragglerView, TorchrunMemberState, TorchrunView,
+    per_rank_note,
 };
 use serde::Serialize;
 
@@ -334,10 +335,7 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                     ));
                 }
                 for slow in &job.stragglers {
-                    out::note(&format!(
-                        "job {}: rank {} on {} is a straggler since {}: {:.1} ms per step, the others {:.1} ms",
-                        job.spec.id, slow.rank, slow.node, slow.since, slow.step_ms, slow.usual_ms
-                    ));
+                    out::note(&format!("job {}: {}", job.spec.id, straggler_note(slow)));
                 }
             }
             for node in status.nodes.iter().filter(|node| node.refused_evidence > 0) {
@@ -365,5 +363,46 @@ fn note_members(status: &StatusView) {
                 out::note(&format!("torchrun {} on node {}: {reason}", run.run, member.node));
             }
         }
+    }
+}
+
+/// Describes a rank that is slower than the others, or was until its newest comparison.
+fn straggler_note(slow: &StragglerView) -> String {
+    let times = format!("{:.1} ms per step, the others {:.1} ms", slow.step_ms, slow.usual_ms);
+    let (rank, node, since) = (slow.rank, &slow.node, slow.since);
+    if slow.is_usual {
+        return format!(
+            "rank {rank} on {node}, a straggler since {since}, is in the usual range again: {times}; it is cleared when three \
+             comparisons in a row, 10 s apart, confirm it"
+        );
+    }
+    format!("rank {rank} on {node} is a straggler since {since}: {times}")
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{NodeId, Rank, StragglerView, Timestamp};
+
+    #[test]
+    fn a_rank_that_is_slow_no_more_is_not_called_a_straggler() {
+        let mut slow = StragglerView {
+            rank: Rank(3),
+            node: NodeId::from("n2"),
+            step_ms: 336.3,
+            usual_ms: 204.0,
+            since: Timestamp::from_millis(0),
+            is_usual: false,
+        };
+        let note = super::straggler_note(&slow);
+        assert!(
+            note.contains("is a straggler since") && note.ends_with("336.3 ms per step, the others 204.0 ms"),
+            "{note}"
+        );
+        (slow.step_ms, slow.is_usual) = (206.0, true);
+        let note = super::straggler_note(&slow);
+        assert!(
+            note.contains("is in the usual range again: 206.0 ms per step") && !note.contains("is a straggler"),
+            "{note}"
+        );
     }
 }

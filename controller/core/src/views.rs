@@ -569,6 +569,7 @@ fn stragglers(job: &Job) -> Vec<StragglerView> {
             step_ms: slow.step_ms,
             usual_ms: slow.usual_ms,
             since: slow.since,
+            is_usual: job.tempo.is_usual(rank),
         })
     };
     slow.filter_map(view).collect()

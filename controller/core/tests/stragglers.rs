@@ -32,9 +32,9 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
     let slow: Vec<_> = view.jobs[0]
         .stragglers
         .iter()
-        .map(|it| (it.rank, it.node.clone(), it.usual_ms))
+        .map(|it| (it.rank, it.node.clone(), it.usual_ms, it.is_usual))
         .collect();
-    assert_eq!(slow, [(Rank(5), node(2), 100.0)]);
+    assert_eq!(slow, [(Rank(5), node(2), 100.0, false)]);
     let cases = cluster.cases();
     let [case] = cases[..] else { panic!("{cases:?}") };
     assert_eq!(case.verdict.class.as_str(), "straggler");
@@ -75,7 +75,16 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
     assert_eq!(cluster.generation(), generation);
     let job = cluster.state.jobs().values().next().expect("there is one");
     assert!(job.is_running(), "{:?}", job.phase());
-    steps(&mut cluster, 200, 90, |_| 100.0);
+    // Most compared steps are usual again, but fewer than three comparisons in a row.
+    steps(&mut cluster, 200, 24, |_| 100.0);
+    let view = cluster.state.status(Timestamp(0));
+    let states: Vec<_> = view.jobs[0]
+        .stragglers
+        .iter()
+        .map(|it| (it.step_ms, it.is_usual))
+        .collect();
+    assert_eq!(states, [(100.0, true)]);
+    steps(&mut cluster, 224, 66, |_| 100.0);
     assert_eq!(cluster.state.status(Timestamp(0)).jobs[0].stragglers, []);
 }
 
