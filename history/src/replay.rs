@@ -18,6 +18,7 @@ mod journal;
 mod labels;
 mod lines;
 mod merge;
+mod missing_cases;
 mod print;
 mod recorded;
 mod records;
@@ -42,6 +43,7 @@ use feed::{LogFeed, LogHeads};
 use files::ReplayInputs;
 use labels::LineLabels;
 use merge::{ItemStream, StreamMerge};
+use missing_cases::MissingCases;
 use recorded::EvidenceRecording;
 use tally::ReplayTally;
 
@@ -68,7 +70,8 @@ pub(crate) struct ReplayArgs {
     /// Speed factor relative to recorded time, or max for as fast as possible
     #[arg(long, value_name = "TIMES", default_value = "max", value_parser = speed)]
     speed: f64,
-    /// Send all evidence to a controller that was started with --replay-only, instead of an own decision core
+    /// Send all evidence to a controller that was started with --replay-only, instead of an own decision core; the jobs, commands and
+    /// silent agents of a journal are no evidence and are not sent
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["against", "labels"])]
     into: Option<String>,
     #[command(flatten)]
@@ -171,7 +174,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
         merge.finish(&mut tally);
         let sent = into.finish()?;
         tally.seconds = begun.elapsed().as_secs_f64();
-        return Ok(sent_into(args, sent, &tally));
+        let journals = found.journals.iter();
+        let journals: Vec<MissingCases> = journals.filter_map(|path| MissingCases::of_journal(path)).collect();
+        return Ok(sent_into(args, sent, &tally, &journals));
     }
     let mut own: Vec<ReplayEngine> = engines.iter().map(ReplayEngine::twin).collect();
     merge.run(&engines, &mut tally, |item, wait, tally| {
@@ -190,6 +195,15 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     print::print(args.format.format, &tally);
     if tally.cases() == 0 && tally.evidence > 0 {
         out::note(&no_case_note(&tally.sources));
+    }
+    if tally.unread_cases > 0 {
+        let what = if tally.cases() > 0 {
+            "cannot parse some lines as cases"
+        } else {
+            "cannot read any case"
+        };
+        let hint = "expected one case a line, as `rankguard classify` reads, or one piece of evidence a line";
+        return Err(CliError::failure(what, hint));
     }
     Ok(if tally.cases() > 0 {
         CommandExit::Finding
@@ -236,18 +250,21 @@ fn source_name(source: EvidenceSource) -> &'static str {
 }
 
 /// Reports the evidence that was sent to a controller.
-fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally) -> CommandExit {
+fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally, journals: &[MissingCases]) -> CommandExit {
     #[derive(Serialize)]
-    struct SentReport {
+    struct SentReport<'a> {
         lines: u64,
         sent: u64,
         seconds: f64,
+        /// Cases of the journals, and those that evidence alone does not reproduce.
+        journals: &'a [MissingCases],
         problems: Vec<String>,
     }
     let report = SentReport {
         lines: tally.lines,
         sent,
         seconds: tally.seconds,
+        journals,
         problems: tally.problem_texts(),
     };
     match args.format.format {
@@ -263,6 +280,9 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally) -> CommandExit {
         tally.seconds,
         sent as f64 / tally.seconds.max(1e-9)
     ));
+    for missing in journals.iter().filter_map(MissingCases::note) {
+        out::note(&missing);
+    }
     CommandExit::Fine
 }
 

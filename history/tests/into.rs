@@ -99,6 +99,41 @@ fn replay(words: &[&str]) -> Output {
     command.arg("replay").args(words).output().unwrap()
 }
 
+#[test]
+fn cases_that_begin_with_a_fact_of_the_controller_are_counted_as_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    fs::create_dir(&journal).unwrap();
+    let classes = super::own::journal(&journal);
+    let silent = classes.iter().filter(|class| *class == "node-crash").count();
+    assert!(silent > 0 && silent < classes.len(), "{classes:?}");
+    let controller = Running::start(&dir.path().join("state"), true);
+    let ran = replay(&[
+        "--journal",
+        journal.to_str().unwrap(),
+        "--into",
+        &controller.address.to_string(),
+        "--format",
+        "json",
+    ]);
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{told}");
+    let cases = controller.concluded(classes.len() - silent);
+    let missing = format!(
+        "{silent} of its {} cases begin with a fact of its controller (node-crash {silent})",
+        classes.len()
+    );
+    assert!(told.contains(&missing), "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let journal = &report["journals"][0];
+    assert_eq!(journal["cases"], classes.len());
+    assert_eq!(journal["missing"]["node-crash"], silent);
+    // The errors of the survivors are evidence, and open cases of other classes.
+    let is_missing = |case: &Case| case.verdict.class.as_str() == "node-crash";
+    assert!(!cases.iter().any(is_missing), "{cases:?}");
+    controller.stop();
+}
+
 /// Two nodes lose a GPU each, an hour apart, years ago.
 const LOG: &str = "2020-03-01T10:00:00.000000+00:00 node-1 kernel: eth0: renamed from veth1
 2020-03-01T10:00:01.000000+00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.

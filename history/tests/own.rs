@@ -12,7 +12,8 @@ use serde_json::Value;
 /// A GPU off the bus, two nodes that are lost and come back, a killed rank.
 const STORY: &str = include_str!("../../datasets/tests/four-failures.toml");
 
-fn journal(dir: &Path) -> Vec<String> {
+/// Writes the journal and returns the classes of its cases.
+pub(super) fn journal(dir: &Path) -> Vec<String> {
     let script = FaultScript::parse(STORY).unwrap();
     let mut journal = Journal::open(&dir.join(JOURNAL_FILE), &script.policy).unwrap();
     let ended = SimulatedWorld::new(script).play();

@@ -144,6 +144,35 @@ fn case_files_show_what_another_catalogue_changes_and_which_is_right() {
     );
 }
 
+/// As `rankguard classify` does: a file without cases is no success with zero cases.
+#[test]
+fn lines_that_are_no_cases_end_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cases.jsonl");
+    let case =
+        "{\"id\":\"a\",\"sources\":[{\"kind\":\"kmsg\",\"node\":\"n1\",\"lines\":[\"eth0: renamed from veth1\"]}]}\n";
+    for (text, cases, what) in [
+        ("nothing\n".to_owned(), 0, "cannot read any case"),
+        (format!("{case}nothing\n"), 1, "cannot parse some lines as cases"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let ran = history(&["replay", file.to_str().unwrap(), "--format", "json"]);
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(2), "{told}");
+        assert!(told.contains(what), "{told}");
+        let found: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let classes = found["classes"].as_array().unwrap();
+        assert_eq!(
+            classes
+                .iter()
+                .map(|class| class["cases"].as_u64().unwrap())
+                .sum::<u64>(),
+            cases
+        );
+        assert!(found["problems"].to_string().contains("cases.jsonl:"), "{found}");
+    }
+}
+
 /// A line of 64 MiB without an end, and bytes that are not text: problems, and the rest is read.
 #[test]
 fn long_lines_and_foreign_files_are_problems() {

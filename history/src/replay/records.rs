@@ -75,7 +75,10 @@ pub(super) fn replay(path: &Path, engines: &[ReplayEngine], tally: &mut ReplayTa
                     }
                 }
             }
-            Err(problem) => tally.problem(format!("{}:{number}: {problem}", path.display())),
+            Err(problem) => {
+                tally.unread_cases += 1;
+                tally.problem(format!("{}:{number}: {problem}", path.display()));
+            }
         }
     }
 }

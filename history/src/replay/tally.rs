@@ -70,6 +70,8 @@ pub(super) struct ReplayTally {
     pub(super) untimed: u64,
     pub(super) odd: u64,
     pub(super) evidence: u64,
+    /// Number of lines of files of cases that are no cases.
+    pub(super) unread_cases: u64,
     /// Sources of the evidence of logs.
     pub(super) sources: BTreeSet<EvidenceSource>,
     pub(super) seconds: f64,
