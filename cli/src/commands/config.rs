@@ -50,9 +50,8 @@ pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<CommandExit,
             for note in unknown_variables(std::env::vars_os().map(|(name, _)| name)) {
                 out::note(&note);
             }
-            if let Some(warning) = config.late_hang_warning() {
-                out::note(&warning);
-            }
+            let warnings = config.late_hang_warning().into_iter().chain(config.expiry_warning());
+            warnings.for_each(|warning| out::note(&warning));
             if mistakes.is_empty() {
                 out::note("no mistakes found");
             }

@@ -243,7 +243,7 @@ mod tests {
             [
                 "c.toml:2: unknown setting agent.slotz; did you mean agent.slots?",
                 "c.toml:3: agent.slots: the value has type string; expected an integer from 1 to 4096",
-                "c.toml:4: agent.host: the value has type integer; expected non-empty text",
+                "c.toml:4: agent.host: the value has type integer; expected a host name or an IP address, without a port",
                 "c.toml:6: unknown section controler; did you mean controller?",
                 "c.toml:9: log.format: \"xml\" is invalid; expected one of text, json",
             ]

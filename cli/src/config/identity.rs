@@ -46,6 +46,20 @@ impl ResolvedConfig {
         })
     }
 
+    /// Returns a warning if the certificate of the identity expires within 14 days; `None` without an identity, and if its
+    /// files have mistakes.
+    pub(crate) fn expiry_warning(&self) -> Option<String> {
+        let network = self.network();
+        let card = network.identity()?.card().ok().filter(|card| card.ends_soon())?;
+        Some(format!(
+            "warning: {CERTIFICATE}: the certificate of {} expires at {}, in {:.1} days; create another one with `rankguard \
+             identity issue`",
+            card.name.short(),
+            card.valid_until(),
+            card.days_left()
+        ))
+    }
+
     /// Reads the files of the identity; returns every mistake, at the setting of the file.
     pub(crate) fn check_identity(&self) -> Result<(), ConfigMistakes> {
         let network = self.network();
@@ -99,7 +113,7 @@ mod tests {
     fn files_that_do_not_fit_are_told_of_at_their_settings() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = |name: &str| dir.path().join(name);
-        CertificateAuthority::create(&path("ca"), "c", 10).expect("an authority");
+        CertificateAuthority::create(&path("ca"), "c", 30).expect("an authority");
         let ca = CertificateAuthority::open(&path("ca")).expect("it was just made");
         let issue = |name: &str| {
             let wanted = IssueRequest {
@@ -118,6 +132,28 @@ mod tests {
                 .check_identity()
         };
         of(&ada.ca, &ada.certificate, &ada.key).expect("they fit");
+        let warning = |certificate: &Path, key: &Path| {
+            let files = config(&[(CA, &*ada.ca), (CERTIFICATE, certificate), (KEY, key)]).expect("three files");
+            files.expiry_warning()
+        };
+        let told = warning(&ada.certificate, &ada.key).expect("five days are few");
+        assert!(
+            told.starts_with("warning: identity.certificate: the certificate of operator ada expires at "),
+            "{told}"
+        );
+        let eve = ca
+            .issue(
+                &IssueRequest {
+                    role: PeerRole::Operator,
+                    name: "eve".to_owned(),
+                    hosts: Vec::new(),
+                    days: 20,
+                },
+                &path("eve"),
+            )
+            .expect("issued")
+            .1;
+        assert_eq!(warning(&eve.certificate, &eve.key), None);
         let told = of(&path("none"), &ada.certificate, &bob.key).expect_err("two mistakes");
         let told = told.to_string();
         for part in [

@@ -47,7 +47,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     ),
     key(
         "agent.host",
-        SettingKind::Name,
+        SettingKind::Host,
         "host name or address at which other nodes reach this node, without a port",
     ),
     key(

@@ -83,7 +83,7 @@ pub(super) fn read(value: &Spanned<DeValue<'_>>) -> ParsedReceivers {
     found
 }
 
-/// Parses one receiver; `None` if it lacks a name or a kind.
+/// Parses one receiver and reports all its mistakes; `None` if it lacks a valid name or a kind.
 fn one(table: &DeTable<'_>, at: usize, mistakes: &mut MistakeList) -> Option<ReceiverSettings> {
     let get = |wanted: &str| {
         table
@@ -91,69 +91,78 @@ fn one(table: &DeTable<'_>, at: usize, mistakes: &mut MistakeList) -> Option<Rec
             .find(|(key, _)| key.get_ref() == wanted)
             .map(|(_, value)| value)
     };
-    let mut name = None;
-    let mut kind = None;
-    for (key, taken) in [("name", &mut name), ("kind", &mut kind)] {
-        match get(key) {
-            Some(value) => match text(value) {
-                Ok(text) => *taken = Some((text, value.span().start)),
-                Err(what) => mistakes.push((value.span().start, format!("{key}: {what}"))),
-            },
-            None => mistakes.push((at, format!("{key} is missing"))),
-        }
-    }
-    let is_word = |name: &str| {
-        let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        name.len() <= NAME_MAX && name.chars().all(is_fine)
+    let mut required = |key: &str, parse: &dyn Fn(&str) -> Result<(), String>| {
+        let Some(value) = get(key) else {
+            mistakes.push((at, format!("{key} is missing")));
+            return None;
+        };
+        let text = text(value).and_then(|text| parse(&text).map(|()| text));
+        let report = |what: String| mistakes.push((value.span().start, format!("{key}: {what}")));
+        text.map_err(report).ok()
     };
-    if let Some((name, at)) = name.as_ref().filter(|(name, _)| !is_word(name)) {
-        let what = format!("name: {name:?} is invalid; expected at most {NAME_MAX} letters, digits, - and _");
-        mistakes.push((*at, what));
-        return None;
-    }
-    let kind = kind.and_then(|(text, at)| {
-        let kind = ReceiverKind::NAMES.iter().find(|(known, _)| *known == text);
-        if kind.is_none() {
-            let known = ReceiverKind::NAMES.map(|(name, _)| name).join(", ");
-            mistakes.push((at, format!("kind: {text:?} is invalid; expected one of {known}")));
-        }
-        kind.map(|(_, kind)| *kind)
-    });
-    let mut receiver = ReceiverSettings::new(&name?.0, kind?);
-    for (key, value) in table {
+    let name = required("name", &check_name);
+    let kind = required("kind", &|text| receiver_kind(text).map(drop)).and_then(|text| receiver_kind(&text).ok());
+    // Without a kind the keys are checked as those of any receiver.
+    let mut receiver = ReceiverSettings::new(
+        name.as_deref().unwrap_or_default(),
+        kind.unwrap_or(ReceiverKind::Webhook),
+    );
+    for (key, value) in table.iter().filter(|(key, _)| kind.is_some() || key.get_ref() != "url") {
         if let Err(what) = set(&mut receiver, key.get_ref(), value) {
             mistakes.push((key.span().start, what));
         }
     }
-    mistakes.extend(missing(&receiver, &|key| get(key).is_some()).map(|what| (at, what)));
-    Some(receiver)
+    kind?;
+    let lacks = missing(&receiver, &|key| get(key).is_some());
+    mistakes.extend(lacks.into_iter().map(|what| (at, what)));
+    name.map(|_| receiver)
 }
 
-/// Describes what a receiver of its kind needs and lacks. `has` is true for a key that is present, also with a mistake.
-fn missing(receiver: &ReceiverSettings, has: &dyn Fn(&str) -> bool) -> Option<String> {
+fn check_name(name: &str) -> Result<(), String> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.len() <= NAME_MAX && name.chars().all(is_fine) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} is invalid; expected at most {NAME_MAX} letters, digits, - and _"
+    ))
+}
+
+fn receiver_kind(text: &str) -> Result<ReceiverKind, String> {
+    let kind = ReceiverKind::NAMES.iter().find(|(known, _)| *known == text);
+    let known = ReceiverKind::NAMES.map(|(name, _)| name).join(", ");
+    kind.map(|(_, kind)| *kind)
+        .ok_or_else(|| format!("{text:?} is invalid; expected one of {known}"))
+}
+
+/// Describes all that a receiver of its kind needs and lacks, and what has no meaning for it. `has` is true for a key
+/// that is present, also with a mistake.
+fn missing(receiver: &ReceiverSettings, has: &dyn Fn(&str) -> bool) -> Vec<String> {
     let kind = receiver.kind.name();
+    let is_pager = receiver.kind == ReceiverKind::Pagerduty;
+    let is_mail = receiver.kind == ReceiverKind::Email;
+    let mut found = Vec::new();
     if has("url") && has("url_file") {
-        return Some("url and url_file are both set; set one".to_owned());
+        found.push("url and url_file are both set; set one".to_owned());
     }
-    let has_url = has("url") || has("url_file") || receiver.kind == ReceiverKind::Pagerduty;
-    if !has_url {
-        return Some(format!("url or url_file is missing; kind {kind} requires one"));
+    if !(has("url") || has("url_file") || is_pager) {
+        found.push(format!("url or url_file is missing; kind {kind} requires one"));
     }
-    if receiver.kind == ReceiverKind::Pagerduty && !has("secret_file") {
-        return Some("secret_file is missing; kind pagerduty requires the file of its routing key".to_owned());
+    if is_pager && !has("secret_file") {
+        found.push("secret_file is missing; kind pagerduty requires the file of its routing key".to_owned());
     }
     if receiver.kind == ReceiverKind::Slack && has("secret_file") {
-        return Some("secret_file has no meaning for kind slack; use url_file".to_owned());
+        found.push("secret_file has no meaning for kind slack; use url_file".to_owned());
     }
-    let is_mail = receiver.kind == ReceiverKind::Email;
     if is_mail && !(has("from") && has("to")) {
-        return Some("from or to is missing; kind email requires both".to_owned());
+        found.push("from or to is missing; kind email requires both".to_owned());
     }
     if is_mail && has("user") != has("secret_file") {
-        return Some("user and secret_file belong together; set both or none".to_owned());
+        found.push("user and secret_file belong together; set both or none".to_owned());
     }
-    let of_mail = ["from", "to", "user"].into_iter().find(|key| !is_mail && has(key));
-    of_mail.map(|key| format!("{key} has no meaning for kind {kind}"))
+    let of_mail = ["from", "to", "user"].into_iter().filter(|key| !is_mail && has(key));
+    found.extend(of_mail.map(|key| format!("{key} has no meaning for kind {kind}")));
+    found
 }
 
 fn set(receiver: &mut ReceiverSettings, key: &str, value: &Spanned<DeValue<'_>>) -> Result<(), String> {
@@ -308,6 +317,7 @@ mod tests {
             .collect();
         for wanted in [
             "2: receiver 1: name: \"a b\" is invalid",
+            "1: receiver 1: url or url_file is missing",
             "7: receiver 2: url: expected a URL",
             "8: receiver 2: min_severity: \"bad\" is invalid; expected one of info, warning, failure",
             "9: receiver 2: unknown key limt; did you mean limit?",
@@ -321,7 +331,34 @@ mod tests {
                 "{wanted}\n{mistakes:#?}"
             );
         }
-        assert_eq!(mistakes.len(), 8, "{mistakes:#?}");
+        assert_eq!(mistakes.len(), 9, "{mistakes:#?}");
+    }
+
+    #[test]
+    fn one_mistake_of_a_receiver_hides_no_other() {
+        let text = "[[notify]]\nname = 'a b'\nkind = 'slack'\nfrom = 'a@example.com'\nto = ['b@example.com']\nlimt = 3\n\
+                    [[notify]]\nkind = 'mail'\nmin_severity = 'bad'\nurl = 'smtp://mail.example.com'\nwait_s = 'x'\n\
+                    [[notify]]\nname = 'pager'\nkind = 'email'\nuser = 'x'\n";
+        let mistakes: Vec<String> = parse(text).mistakes.into_iter().map(|(_, what)| what).collect();
+        let wanted = [
+            "receiver 1: name: \"a b\" is invalid",
+            "receiver 1: unknown key limt",
+            "receiver 1: url or url_file is missing",
+            "receiver 1: from has no meaning for kind slack",
+            "receiver 1: to has no meaning for kind slack",
+            "receiver 2: name is missing",
+            "receiver 2: kind: \"mail\" is invalid",
+            "receiver 2: min_severity: \"bad\" is invalid",
+            "receiver 2: wait_s: expected an integer",
+            "receiver 3: url or url_file is missing",
+            "receiver 3: from or to is missing",
+            "receiver 3: user and secret_file belong together",
+        ];
+        for wanted in wanted {
+            let is_there = mistakes.iter().any(|mistake| mistake.starts_with(wanted));
+            assert!(is_there, "{wanted}\n{mistakes:#?}");
+        }
+        assert_eq!(mistakes.len(), wanted.len(), "{mistakes:#?}");
     }
 
     #[test]

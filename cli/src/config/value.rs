@@ -1,5 +1,7 @@
 //! Values of settings, and the kinds that validate them.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use rankguard_agent::{OtlpEndpoint, PluginCheck, is_log_path};
 use rankguard_notify::ReceiverSettings;
 use serde::Serialize;
@@ -51,6 +53,8 @@ pub(crate) enum SettingKind {
     Text,
     /// Text that is not empty: names, paths.
     Name,
+    /// Host name or IP address without a port.
+    Host,
     /// Address as `host:port`.
     Address,
     /// `host:port`, or a URL of http or https.
@@ -83,6 +87,7 @@ impl SettingKind {
         match self {
             Self::Text => "text".to_owned(),
             Self::Name => "non-empty text".to_owned(),
+            Self::Host => "a host name or an IP address, without a port".to_owned(),
             Self::Address => "an address host:port".to_owned(),
             Self::Endpoint => "host:port, http://host:port or https://host:port".to_owned(),
             Self::Socket => "an IP address and a port such as 127.0.0.1:7700".to_owned(),
@@ -128,6 +133,7 @@ impl SettingKind {
         let fine = match (self, &value) {
             (Self::Text, SettingValue::Text(_)) => true,
             (Self::Name, SettingValue::Text(text)) => !text.is_empty(),
+            (Self::Host, SettingValue::Text(text)) => is_host(text),
             (Self::Address, SettingValue::Text(text)) => is_address(text),
             (Self::Endpoint, SettingValue::Text(text)) => text.parse::<OtlpEndpoint>().is_ok(),
             (Self::Socket, SettingValue::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
@@ -157,14 +163,30 @@ fn is_name_pattern(text: &str) -> bool {
     !text.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
 }
 
+fn is_host(text: &str) -> bool {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let address = bare.unwrap_or(text).split('%').next().unwrap_or_default();
+    is_host_name(text) || address.parse::<Ipv6Addr>().is_ok()
+}
+
+/// Returns true for a host name or an IPv4 address. The last label of a name is no number (RFC 1123, section 2.1), so
+/// that `10.0.0.300` is neither.
+fn is_host_name(text: &str) -> bool {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let is_label =
+        |label: &str| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    let is_number = |label: &str| label.chars().all(|c| c.is_ascii_digit());
+    let is_numeric = name.rsplit('.').next().is_some_and(is_number);
+    name.split('.').all(is_label) && (!is_numeric || name.parse::<Ipv4Addr>().is_ok())
+}
+
 fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
     };
-    let bare = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c));
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host_is_fine = bare || bracketed.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
-    host_is_fine && port.parse::<u16>().is_ok()
+    let is_host = is_host_name(host) || bracketed.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
+    is_host && port.parse::<u16>().is_ok()
 }
 
 #[cfg(test)]
@@ -176,8 +198,45 @@ mod tests {
         for right in ["127.0.0.1:0", "node-1.rack:7700", "[::1]:7700"] {
             assert!(is_address(right), "{right:?}");
         }
-        for wrong in ["", "127.0.0.1", ":1", "a:b", "a:70000", "::1:7", "[x]:1", "http://a:1"] {
+        for wrong in [
+            "",
+            "127.0.0.1",
+            ":1",
+            "a:b",
+            "a:70000",
+            "::1:7",
+            "[x]:1",
+            "http://a:1",
+            "10.0.0.300:1",
+        ] {
             assert!(!is_address(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address() {
+        for right in [
+            "10.0.0.30",
+            "node-1.rack",
+            "n1",
+            "7up.example.com.",
+            "::1",
+            "[::1]",
+            "fe80::1%eth0",
+        ] {
+            assert!(SettingKind::Host.parse(right).is_ok(), "{right:?}");
+        }
+        for wrong in [
+            "",
+            "10.0.0.300",
+            "10.0.0",
+            "1.2.3.4.5",
+            "n1:7700",
+            "a..b",
+            "a b",
+            "[n1]",
+        ] {
+            assert!(SettingKind::Host.parse(wrong).is_err(), "{wrong:?}");
         }
     }
 
