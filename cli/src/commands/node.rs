@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rankguard_model::{
-    Case, CaseId, ClassId, Entity, JobId, JobState, JobView, NodeId, NodeView, StateSpan, StatusView, Timestamp,
-    printable,
+    Case, CaseId, ClassId, Entity, JobId, JobState, JobView, NodeId, NodeState, NodeView, StateSpan, StatusView,
+    Timestamp, printable,
 };
 use serde::Serialize;
 
@@ -190,7 +190,7 @@ async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duratio
         let status = client.status().await?;
         let left: Vec<String> = nodes.iter().filter_map(|node| occupied(&status, node)).collect();
         if left.is_empty() {
-            out::note(&format!("drained {}; no rank runs there", nodes.join(" ")));
+            out::note(&drained_note(&status, nodes));
             return Ok(CommandExit::Fine);
         }
         if started.elapsed() >= limit {
@@ -209,6 +209,22 @@ async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duratio
     }
 }
 
+/// Describes nodes on which no rank runs. What runs on a lost node is not known.
+fn drained_note(status: &StatusView, nodes: &[String]) -> String {
+    let is_lost = |name: &str| {
+        let mut all = status.nodes.iter();
+        all.any(|node| node.node.as_str() == name && node.state == NodeState::Lost)
+    };
+    let (lost, empty): (Vec<&str>, Vec<&str>) = nodes.iter().map(String::as_str).partition(|name| is_lost(name));
+    let lost = lost.iter().map(|name| {
+        format!(
+            "drained {name}, which is lost: no job is placed there, and it takes no new work when its agent returns"
+        )
+    });
+    let empty = (!empty.is_empty()).then(|| format!("drained {}; no rank runs there", empty.join(" ")));
+    empty.into_iter().chain(lost).collect::<Vec<_>>().join("\n")
+}
+
 /// Describes the job or the old ranks that occupy a node; `None` if it is empty.
 fn occupied(status: &StatusView, node: &str) -> Option<String> {
     let living = status
@@ -217,18 +233,7 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
         .filter(|job| !matches!(job.state, JobState::Finished | JobState::Stopped));
     for job in living {
         if job.placements.iter().any(|place| place.node.as_str() == node) {
-            let counts = &job.checkpoint_counts;
-            let void = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0);
-            let why = match (&job.spec.checkpoint, void) {
-                (Some(_), Some(void)) => format!(
-                    "it moves after its next checkpoint, and {} in a row: {}; it stays until one is committed, because \
-                     it would lose the steps since",
-                    failed_checkpoints(counts.void_in_row),
-                    void.reason
-                ),
-                (Some(_), None) => "it moves after its next checkpoint if enough other nodes are free".to_owned(),
-                (None, _) => "it has no checkpoints and does not move; cancel it or wait for its end".to_owned(),
-            };
+            let why = job.drain.as_deref().unwrap_or("it has not left yet");
             return Some(format!("node {node}: job {} runs here; {why}", job.spec.id));
         }
     }
@@ -238,13 +243,6 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
         "node {node}: the end of old ranks of job {} is not confirmed",
         job.spec.id
     ))
-}
-
-fn failed_checkpoints(count: u64) -> String {
-    match count {
-        1 => "1 has failed".to_owned(),
-        many => format!("{many} have failed"),
-    }
 }
 
 /// A node and its history.
@@ -412,5 +410,23 @@ mod tests {
         let node = job.spans.first().expect("it ran").node.clone();
         assert!(earlier_jobs(&status, &node, None).contains(&name));
         assert!(!earlier_jobs(&status, &node, Some(&name)).contains(&name));
+    }
+
+    #[test]
+    fn a_lost_node_is_not_called_empty() {
+        let (mut status, _) = sample::cluster();
+        let name = status.nodes[0].node.to_string();
+        status.nodes[0].state = NodeState::Healthy;
+        let nodes = [name.clone()];
+        assert_eq!(
+            drained_note(&status, &nodes),
+            format!("drained {name}; no rank runs there")
+        );
+        status.nodes[0].state = NodeState::Lost;
+        let note = drained_note(&status, &nodes);
+        assert!(
+            note.contains("which is lost") && !note.contains("no rank runs"),
+            "{note}"
+        );
     }
 }

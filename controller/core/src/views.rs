@@ -62,6 +62,7 @@ impl DecisionState {
     fn own_job_view(&self, job: &Job, unconfirmed: &UnconfirmedNodes<'_>, at: Timestamp) -> JobView {
         JobView {
             unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
+            drain: self.drain_reason(job),
             ..job_view(job, self.job_reason(job, at))
         }
     }
@@ -200,6 +201,7 @@ fn unavailable_reason(node: &Node, has_job: bool) -> Option<String> {
     let full = node
         .has_full_agent()
         .then(|| "it takes no work while its agent has no room to record it".to_owned());
+    let is_lost = silent.is_some();
     let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected).or(full);
     let cordon = || {
         node.cordon.as_ref().map(|cordon| {
@@ -212,6 +214,10 @@ fn unavailable_reason(node: &Node, has_job: bool) -> Option<String> {
             }
         })
     };
+    // The cordon lasts after the agent has returned.
+    if let (true, Some(silent), Some(cordon)) = (is_lost, &silent, cordon()) {
+        return Some(format!("{silent}; {cordon}"));
+    }
     let (job, request) = match node.fences.iter().next() {
         Some(fence) => fence,
         None => return silent.or_else(cordon),
@@ -510,6 +516,7 @@ fn job_view(job: &Job, reason: Option<String>) -> JobView {
         copies_failed: job.checkpoints.copies_failed,
         copy_reason: job.checkpoints.copy_reason.clone(),
         per_rank_tensors: job.checkpoints.per_rank_tensors.clone(),
+        drain: None,
         stragglers: stragglers(job),
         unconfirmed: Vec::new(),
         progress: job.reported_progress(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
-    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, Generation, JobState, ProcessExit,
-    Rank, Role, ShardSeal, Step,
+    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, Generation, JobState, NodeState,
+    ProcessExit, Rank, Role, ShardSeal, Step,
 };
 
 use crate::cluster::{Cluster, agent_info, job, node};
@@ -615,8 +615,7 @@ fn a_job_that_cannot_leave_a_drained_node_for_failed_checkpoints_states_that() {
         reason: "upgrade".to_owned(),
     });
     let reason = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].reason.clone();
-    let wanted =
-        "it leaves node-1, which an operator drains, after its next checkpoint, if enough other nodes are free";
+    let wanted = "it leaves node-1, which an operator drains, after its next checkpoint";
     assert_eq!(reason(&cluster).as_deref(), Some(wanted));
     for step in [60, 70] {
         let reason = "no space left on device".to_owned();
@@ -627,6 +626,50 @@ fn a_job_that_cannot_leave_a_drained_node_for_failed_checkpoints_states_that() {
                   on device";
     assert_eq!(reason(&cluster).as_deref(), Some(wanted));
     assert!(cluster.job().nodes().contains(&node(1)));
+}
+
+#[test]
+fn a_drained_job_without_enough_free_nodes_states_how_many_there_are() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    for number in [1, 2] {
+        cluster.tell(Event::NodeDrained {
+            node: node(number),
+            reason: "upgrade".to_owned(),
+        });
+    }
+    let view = cluster.state.status(cluster.now).jobs.remove(0);
+    let wanted = "it leaves node-1 node-2, which an operator drains, after a checkpoint with enough free nodes; it needs at \
+                  least 3 free healthy nodes with 2 slots each, and there are 2, 2 of them its own";
+    assert_eq!(view.drain.as_deref(), Some(wanted));
+    assert_eq!(view.reason.as_deref(), Some(wanted));
+    cluster.checkpoint(50);
+    assert_eq!(cluster.generation(), Generation(1), "it has not moved");
+    cluster.tell(Event::NodeUncordoned { node: node(2) });
+    let drain = cluster.state.status(cluster.now).jobs.remove(0).drain;
+    let wanted = "it leaves node-1, which an operator drains, after its next checkpoint";
+    assert_eq!(drain.as_deref(), Some(wanted));
+}
+
+#[test]
+fn a_drained_node_that_is_lost_shows_both() {
+    let mut cluster = Cluster::new(policy());
+    cluster.falls_silent(3);
+    cluster.tell(Event::NodeDrained {
+        node: node(3),
+        reason: "upgrade".to_owned(),
+    });
+    assert_eq!(cluster.node_state(3), NodeState::Lost);
+    let status = cluster.state.status(cluster.now);
+    let view = status
+        .nodes
+        .iter()
+        .find(|view| view.node == node(3))
+        .expect("it is known");
+    let reason = view.reason.clone().unwrap_or_default();
+    assert!(
+        reason.starts_with("declared lost at") && reason.ends_with("; drained: upgrade"),
+        "{reason}"
+    );
 }
 
 #[test]

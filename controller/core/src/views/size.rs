@@ -177,12 +177,34 @@ impl DecisionState {
         let counts = &job.checkpoints.counts;
         let failure = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0);
         let condition = match (failure, counts.void_in_row) {
-            (None, _) => ", if enough other nodes are free".to_owned(),
+            (None, _) => String::new(),
             (Some(void), 1) => format!(", and the last one failed: {}", void.reason),
             (Some(void), many) => format!(", and the last {many} failed: {}", void.reason),
         };
+        Some(match self.nodes_lacking_to_move(job) {
+            None => format!("it leaves {names}, which an operator drains, after its next checkpoint{condition}"),
+            Some(lack) => {
+                format!(
+                    "it leaves {names}, which an operator drains, after a checkpoint with enough free nodes{condition}; {lack}"
+                )
+            }
+        })
+    }
+
+    /// Returns how many nodes a job needs and how many are free for it, its own ones included; `None` if they suffice.
+    fn nodes_lacking_to_move(&self, job: &Job) -> Option<String> {
+        let free = self.free_nodes(&job.spec.id);
+        let least = job.node_range().min;
+        if free.len() >= least as usize {
+            return None;
+        }
+        let own = free.iter().filter(|node| job.nodes().contains(node)).count();
+        let verb = if free.len() == 1 { "is" } else { "are" };
         Some(format!(
-            "it leaves {names}, which an operator drains, after its next checkpoint{condition}"
+            "it needs at least {} with {} each, and there {verb} {}, {own} of them its own",
+            count(least, "free healthy node"),
+            count(job.spec.ranks_per_node, "slot"),
+            free.len()
         ))
     }
 
