@@ -672,6 +672,11 @@ fn a_revoked_operator_is_refused_at_once() {
     ask(&eve, address, &["status"])
         .expect(2)
         .says(&["certificate: revoked"]);
+    let log = fs::read_to_string(site.path("controller.log")).expect("a log");
+    assert!(
+        log.contains("the certificate of operator eve (serial number ") && log.contains(") is revoked"),
+        "{log}"
+    );
     ask(&ada, address, &["status"]).expect(0);
     // By file, and by the serial number that `show` prints.
     let shown = rankguard(&["identity", "show", text_of(&ada.certificate), "--format", "json"]);

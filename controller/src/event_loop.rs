@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_api::StateFeed;
 use rankguard_core::{Action, DecisionState, Event, Node, RULES, step};
+use rankguard_identity::RefusalCounters;
 use rankguard_model::{AgentOrder, EvidenceBody, NodeId, Timestamp};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
@@ -38,6 +39,7 @@ use crate::name_conflicts::NameConflicts;
 use crate::notifications::Notifications;
 use crate::rendezvous::{NodeCondition, NodeConditions};
 use crate::replay::ReplayClock;
+use crate::revoked_agents::show_revoked;
 use crate::session_table::SessionTable;
 use crate::submission;
 use crate::timers::TimerTable;
@@ -88,6 +90,8 @@ pub(crate) struct EventLoop {
     roster: SessionTable,
     acknowledged: AcknowledgedSequences,
     name_conflicts: NameConflicts,
+    /// Refused connections, with the revoked certificates of agents.
+    refusals: RefusalCounters,
     witnesses: WitnessBoard,
     /// True if a liveness check was made since the witnesses were last sent.
     witnesses_are_due: bool,
@@ -138,6 +142,7 @@ impl EventLoop {
             clock,
             acknowledged: state.all_acknowledged().clone(),
             name_conflicts: NameConflicts::default(),
+            refusals: RefusalCounters::default(),
             state,
             keeper,
             last,
@@ -164,6 +169,11 @@ impl EventLoop {
             feed: None,
             notifications: None,
         }
+    }
+
+    /// Shows agents that the listener with these counters refuses.
+    pub(crate) fn with_refusals(self, refusals: RefusalCounters) -> Self {
+        Self { refusals, ..self }
     }
 
     /// Passes each applied event on to the HTTP API.
@@ -590,6 +600,7 @@ impl EventLoop {
                 view.degraded = self.keeper.failure().map(str::to_owned);
                 view.receivers = self.health.receivers();
                 self.name_conflicts.show(&mut view, now);
+                show_revoked(&mut view, &self.refusals);
                 drop(reply.send(view));
             }
             OperatorQuery::Cases(reply) => drop(reply.send(self.state.cases().values().cloned().collect())),

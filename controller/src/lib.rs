@@ -36,6 +36,8 @@
 //! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; rounds of torchrun; sessions; submissions |
 //! | 1 | `access_control`, `address`, `authority`, `claims`, `commits`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, claims and commits in stores, journal, reports, quorums |
 //! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
+//! | 1 | `access_control`, `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, journal, reports, quorums |
+//! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `revoked_agents`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
 //!
 //! Not included: several controllers on one state; webhook and scheduler executors.
 
@@ -77,6 +79,7 @@ mod rendezvous_service;
 mod rendezvous_task;
 mod replay;
 mod reserve;
+mod revoked_agents;
 mod run;
 mod same_size;
 mod session;

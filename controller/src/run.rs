@@ -157,6 +157,7 @@ pub async fn run(
     let name = if replay_only { None } else { Some(life_name()?) };
     let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name);
     let helm = helm.with_feed(feed).with_notifications(notifications);
+    let helm = helm.with_refusals(network.refusals().clone());
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,

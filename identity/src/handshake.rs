@@ -46,6 +46,15 @@ fn certificate(why: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate is not for this side of a connection: an operator's cannot serve".to_owned()
         }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let hosts = if presented.is_empty() {
+                "no host".to_owned()
+            } else {
+                presented.join(", ")
+            };
+            let host = expected.to_str();
+            format!("its certificate is for {hosts}, and {host} was dialled: issue one with --host {host}")
+        }
         CertificateError::Other(OtherError(what)) => what.to_string(),
         other => format!("its certificate is refused: {other}"),
     }
@@ -60,8 +69,12 @@ fn alerted(alert: AlertDescription) -> String {
         }
         AlertDescription::CertificateExpired => "it refuses this side's certificate: expired",
         AlertDescription::CertificateRevoked => "it refuses this side's certificate: revoked",
-        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
-            "it refuses this side's certificate: not one of this cluster"
+        // The dialler reports the host that it dialled; this side does not know it.
+        AlertDescription::BadCertificate => {
+            "it refuses this side's certificate: it dialled a host that the certificate does not name (issue one with --host)"
+        }
+        AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
+            "it refuses this side's certificate: it expects another cluster, role or node; its own message has the details"
         }
         AlertDescription::NoApplicationProtocol => "another service listens on this port",
         AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion => {
@@ -70,4 +83,32 @@ fn alerted(alert: AlertDescription) -> String {
         other => return format!("it ended the handshake: {other:?}"),
     };
     why.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::ServerName;
+
+    use super::*;
+
+    /// Checks the message of the dialler, and that of the listener that receives its alert.
+    fn check(problem: CertificateError, dialler: &str, listener: &str) {
+        let alert = AlertDescription::from(problem.clone());
+        assert_eq!(words(&problem.into()), dialler);
+        let heard = alerted(alert);
+        assert!(heard.contains(listener), "{heard}");
+    }
+
+    #[test]
+    fn both_sides_name_a_host_that_the_certificate_lacks() {
+        let mismatch = CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("10.0.0.7").expect("an address"),
+            presented: vec!["ctl.example.com".to_owned()],
+        };
+        check(
+            mismatch,
+            "its certificate is for ctl.example.com, and 10.0.0.7 was dialled: issue one with --host 10.0.0.7",
+            "it dialled a host that the certificate does not name",
+        );
+    }
 }

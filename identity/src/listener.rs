@@ -22,7 +22,7 @@ use crate::loaded::LoadedIdentity;
 use crate::network::PeerTransport;
 use crate::protocol::AlpnProtocol;
 use crate::refusals::RefusalReason;
-use crate::revocation::ConnectionCheck;
+use crate::revocation::{ConnectionCheck, RevokedCaller};
 use crate::wire::PeerStream;
 
 /// First byte of TLS: a record of type handshake.
@@ -172,10 +172,18 @@ impl PeerAuthenticator {
             Ok(0) | Err(_) => return Ok(None),
         }
         let held = identity.held().await.map_err(|problems| bad(problems.to_string()))?;
-        let config = held.server(self.protocol.name(), self.admits_anonymous);
+        let revoked = RevokedCaller::default();
+        let config = held.server(self.protocol.name(), self.admits_anonymous, &revoked);
         let config = config.map_err(|problem| bad(handshake::words(&problem)))?;
         let secured = TlsAcceptor::from(config).accept(stream).await;
-        let mut secured = secured.map_err(|problem| bad(handshake::failed(&problem)))?;
+        let mut secured = secured.map_err(|problem| match revoked.get() {
+            Some(fields) => {
+                self.network.refusals().note_revoked(&fields.name, &fields.serial);
+                let (name, serial) = (fields.name.short(), &fields.serial);
+                bad(format!("the certificate of {name} (serial number {serial}) is revoked"))
+            }
+            None => bad(handshake::failed(&problem)),
+        })?;
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let fields = match shown {
             Some(card) => Some(self.own_cluster(&held, card)?),
@@ -189,6 +197,9 @@ impl PeerAuthenticator {
             secured.flush().await
         };
         welcomed.await.map_err(|problem| bad(handshake::failed(&problem)))?;
+        if let Some(fields) = &fields {
+            self.network.refusals().forget_revoked(&fields.name);
+        }
         let (name, serial) = fields.map(|fields| (fields.name, fields.serial)).unzip();
         let caller = ConnectionPeer::encrypted(peer, name);
         let check = serial.map(|serial| ConnectionCheck::new(identity, serial));

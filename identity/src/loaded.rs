@@ -10,7 +10,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::certificate::CertificateFields;
-use crate::revocation::{RevokedSerials, UnrevokedVerifier};
+use crate::revocation::{RevokedCaller, RevokedSerials, UnrevokedVerifier};
 
 /// Identity from one reading of its files: authority, certificate, key and revocation list. The certificate is verified.
 #[derive(Debug)]
@@ -37,13 +37,9 @@ impl LoadedIdentity {
         revoked: Arc<RevokedSerials>,
     ) -> Result<Self, String> {
         let builder = || WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider());
-        let unrevoked = |inner: Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError>| {
-            let inner = inner.map_err(|problem| problem.to_string())?;
-            let revoked = revoked.clone();
-            Ok::<_, String>(Arc::new(UnrevokedVerifier { inner, revoked }))
-        };
-        let callers = unrevoked(builder().build())?;
-        let optional_callers = unrevoked(builder().allow_unauthenticated().build())?;
+        let text = |problem: VerifierBuilderError| problem.to_string();
+        let callers = builder().build().map_err(text)?;
+        let optional_callers = builder().allow_unauthenticated().build().map_err(text)?;
         Ok(Self {
             card,
             key,
@@ -63,15 +59,25 @@ impl LoadedIdentity {
     }
 
     /// Returns the configuration of a listener for TLS 1.3 and one application protocol: clients must present a
-    /// certificate of the authority, unless `admits_anonymous`, and sessions are not resumed.
-    pub(crate) fn server(&self, protocol: &[u8], admits_anonymous: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
+    /// certificate of the authority, unless `admits_anonymous`, and sessions are not resumed. `refused` receives a revoked
+    /// certificate that the client shows.
+    pub(crate) fn server(
+        &self,
+        protocol: &[u8],
+        admits_anonymous: bool,
+        refused: &RevokedCaller,
+    ) -> Result<Arc<ServerConfig>, rustls::Error> {
         let callers = if admits_anonymous {
             &self.optional_callers
         } else {
             &self.callers
         };
         let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
-        let builder = builder.with_client_cert_verifier(callers.clone());
+        let builder = builder.with_client_cert_verifier(Arc::new(UnrevokedVerifier {
+            inner: callers.clone(),
+            revoked: self.revoked.clone(),
+            refused: refused.clone(),
+        }));
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
         config.alpn_protocols = vec![protocol.to_owned()];
         config.send_tls13_tickets = 0;

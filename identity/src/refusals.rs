@@ -1,13 +1,22 @@
 //! Counters of refused peers; at most one log line per second.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rankguard_model::NodeId;
+
+use crate::name::PeerName;
+use crate::revocation::CertificateSerial;
+
 /// Minimum time between two log lines, so that unauthenticated peers cannot fill a disk.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Maximum number of peers with a revoked certificate that are recorded.
+const REVOKED_MAX: usize = 1_024;
 
 /// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +56,36 @@ pub struct RefusalCounters(Arc<RefusalState>);
 struct RefusalState {
     counts: [AtomicU64; RefusalReason::ALL.len()],
     told: Mutex<Option<Instant>>,
+    /// Serial numbers of revoked certificates that peers showed, by the name in them.
+    revoked: Mutex<BTreeMap<PeerName, CertificateSerial>>,
 }
 
 impl RefusalCounters {
+    /// Records a peer that showed a revoked certificate. Further names are ignored once [`REVOKED_MAX`] are recorded.
+    pub(crate) fn note_revoked(&self, name: &PeerName, serial: &CertificateSerial) {
+        let mut revoked = self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+        if revoked.len() < REVOKED_MAX || revoked.contains_key(name) {
+            revoked.insert(name.clone(), serial.clone());
+        }
+    }
+
+    /// Forgets the revoked certificate of a peer that has shown a valid one.
+    pub(crate) fn forget_revoked(&self, name: &PeerName) {
+        self.0
+            .revoked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
+    }
+
+    /// Returns the serial number of the revoked certificate that the agent of a node showed, if it has shown no valid
+    /// one since.
+    pub fn revoked_agent(&self, node: &NodeId) -> Option<CertificateSerial> {
+        let revoked = self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_node = revoked.iter().find(|(name, _)| name.is_agent_of(node));
+        of_node.map(|(_, serial)| serial.clone())
+    }
+
     /// Counts a refusal, and logs it if the last log line is old enough.
     pub fn record(&self, why: RefusalReason, peer: Option<SocketAddr>, what: &str) {
         let slot = RefusalReason::ALL.iter().position(|it| *it == why).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject as _;
@@ -108,11 +108,16 @@ pub(crate) fn check(fields: &CertificateFields, revoked: &RevokedSerials) -> Res
     Ok(())
 }
 
-/// Verifier of client certificates that refuses revoked ones.
+/// Fields of the revoked certificate that a client showed in a handshake; empty if it showed none.
+pub(crate) type RevokedCaller = Arc<OnceLock<CertificateFields>>;
+
+/// Verifier of client certificates that refuses revoked ones, for one connection.
 #[derive(Debug)]
 pub(crate) struct UnrevokedVerifier {
     pub(crate) inner: Arc<dyn ClientCertVerifier>,
     pub(crate) revoked: Arc<RevokedSerials>,
+    /// Receives the fields of a refused certificate, because the error of a handshake does not carry them.
+    pub(crate) refused: RevokedCaller,
 }
 
 impl ClientCertVerifier for UnrevokedVerifier {
@@ -137,7 +142,11 @@ impl ClientCertVerifier for UnrevokedVerifier {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
         // A certificate without a name of ours is refused after the handshake, with a better reason.
         if let Ok(fields) = CertificateFields::of(end_entity) {
-            check(&fields, &self.revoked)?;
+            let checked = check(&fields, &self.revoked);
+            if checked.is_err() {
+                self.refused.get_or_init(|| fields);
+            }
+            checked?;
         }
         Ok(verified)
     }

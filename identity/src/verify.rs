@@ -88,14 +88,11 @@ impl ServerCertVerifier for PeerVerifier {
         revocation::check(&card, self.held.revoked())?;
         self.is_expected(&card).map_err(foreign)?;
         if self.expected.checks_host() && verify_server_name(&parsed, server_name).is_err() {
-            let hosts = match card.hosts.as_slice() {
-                [] => "no host".to_owned(),
-                hosts => hosts.join(", "),
+            let mismatch = CertificateError::NotValidForNameContext {
+                expected: server_name.to_owned(),
+                presented: card.hosts,
             };
-            let host = server_name.to_str();
-            return Err(foreign(format!(
-                "its certificate is for {hosts}, and {host} was dialled: issue one with --host {host}"
-            )));
+            return Err(mismatch.into());
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -327,6 +327,21 @@ async fn a_revoked_certificate_is_refused_on_both_sides_and_in_open_connections(
     let words = refused(&first, &address, ExpectedPeer::Controller).await;
     assert!(words.contains("it refuses this side's certificate: revoked"), "{words}");
     assert_eq!(count(&server, RefusalReason::Certificate), 1);
+    let (revoked, valid) = (NodeId::from("n1"), NodeId::from("n2"));
+    assert_eq!(server.refusals().revoked_agent(&revoked), Some(serial_of(&n1)));
+    // A valid certificate of the node takes its place.
+    let wanted = IssueRequest {
+        role: PeerRole::Agent,
+        name: "n1".to_owned(),
+        hosts: Vec::new(),
+        days: 5,
+    };
+    let renewed = site.authority.issue(&wanted, &site.path("renewed")).unwrap().1;
+    let renewed = PeerTransport::with(TlsIdentity::new(renewed));
+    let (dialled, accepted) = tokio::join!(dial(&renewed, &address, ExpectedPeer::Controller), listener.next());
+    assert!(dialled.is_ok() && accepted.is_some());
+    assert_eq!(server.refusals().revoked_agent(&revoked), None);
+    assert_eq!(server.refusals().revoked_agent(&valid), None);
     let second = watching(&site, n2);
     let (dialled, accepted) = tokio::join!(dial(&second, &address, ExpectedPeer::Controller), listener.next());
     assert!(dialled.is_ok() && accepted.is_some());

@@ -376,17 +376,19 @@ fn show(path: &Path, format: &FormatArgs) -> Result<CommandExit, CliError> {
     let shown: Vec<CertificateView> = cards.iter().map(CertificateView::from).collect();
     listing::print(format.format, &shown, COLUMNS);
     for card in cards.iter().filter(|card| card.ends_soon()) {
-        out::note(&format!(
-            "the certificate of {} expires at {}",
-            card.name,
-            card.valid_until()
-        ));
+        out::note(&expiry_note(card));
     }
     Ok(if cards.iter().any(CertificateFields::ends_soon) {
         CommandExit::Finding
     } else {
         CommandExit::Fine
     })
+}
+
+/// Returns the end of a certificate's validity, which may be over.
+fn expiry_note(card: &CertificateFields) -> String {
+    let verb = if card.days_left() < 0.0 { "expired" } else { "expires" };
+    format!("the certificate of {} {verb} at {}", card.name, card.valid_until())
 }
 
 fn refused(problem: AuthorityError, name_hint: &'static str) -> CliError {
@@ -412,5 +414,21 @@ fn refused(problem: AuthorityError, name_hint: &'static str) -> CliError {
         }
         AuthorityError::Io { source, .. } => CliError::failure(what, hint).because(source),
         _ => CliError::failure(what, hint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_over_has_expired() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut card = CertificateAuthority::create(&dir.path().join("ca"), "c", 1).expect("an authority");
+        let note = expiry_note(&card);
+        assert!(note.contains(" expires at "), "{note}");
+        card.until = card.from;
+        let note = expiry_note(&card);
+        assert!(note.ends_with(&format!(" expired at {}", card.valid_until())), "{note}");
     }
 }
