@@ -366,7 +366,7 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
     let node = Node::alone(&["--injection"]);
     node.inject(&["nvml", "error 1 15"])
         .expect(2)
-        .says(&["the GPUs of this agent are real"]);
+        .says(&["this agent was not started with --simulate"]);
     drop(node);
 
     let dir = tempfile::tempdir().expect("a folder");

@@ -67,7 +67,7 @@ impl InjectionExecutor {
             FaultInjection::Nvml { facts, .. } => {
                 let Some(scenario) = &shared.scenario else {
                     return Err(
-                        "the GPUs of this agent are real: only those of `agent --simulate` can be made to fail"
+                        "this agent was not started with --simulate: only simulated GPUs can be made to fail, not real ones"
                             .to_owned(),
                     );
                 };

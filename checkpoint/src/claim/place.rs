@@ -54,18 +54,18 @@ pub(super) fn resolve(own: &Store, source: &ResumeSource) -> Result<SourcePlace,
         ResumePlace::Path(path) => Path::new(path),
     };
     if !path.is_dir() {
-        return Err(absent(source, "the controller finds no such folder".to_owned(), &[]));
+        return Err(no_place(source, "the controller finds no such folder", own));
     }
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     if let (Some(id), Some(job_dir)) = (name_of(path).and_then(|name| name.parse().ok()), path.parent()) {
-        return in_folder(job_dir, Some(id), source);
+        return in_folder(job_dir, Some(id), source, own);
     }
     let own_names = path.read_dir().into_iter().flatten().flatten();
     let is_job = own_names
         .filter_map(|entry| entry.file_name().into_string().ok())
         .any(|name| name.parse::<CheckpointId>().is_ok());
     if is_job {
-        return in_folder(path, None, source);
+        return in_folder(path, None, source, own);
     }
     let store = Store::at(path);
     let mut having = Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn resolve(own: &Store, source: &ResumeSource) -> Result<SourcePlace,
             store,
             id: None,
         }),
-        [] => Err(absent(source, "the folder holds no checkpoints".to_owned(), &[])),
+        [] => Err(no_place(source, "the folder holds no checkpoints", own)),
         _ => Err(absent(
             source,
             "the folder holds several jobs; name the folder of one".to_owned(),
@@ -89,7 +89,12 @@ pub(super) fn resolve(own: &Store, source: &ResumeSource) -> Result<SourcePlace,
     }
 }
 
-fn in_folder(job_dir: &Path, id: Option<CheckpointId>, source: &ResumeSource) -> Result<SourcePlace, ClaimError> {
+fn in_folder(
+    job_dir: &Path,
+    id: Option<CheckpointId>,
+    source: &ResumeSource,
+    own: &Store,
+) -> Result<SourcePlace, ClaimError> {
     let whole = job_dir.canonicalize().unwrap_or_else(|_| job_dir.to_owned());
     let name = whole
         .file_name()
@@ -100,11 +105,24 @@ fn in_folder(job_dir: &Path, id: Option<CheckpointId>, source: &ResumeSource) ->
             job,
             id,
         }),
-        _ => Err(absent(
-            source,
-            "its folder has no name that a job may have".to_owned(),
-            &[],
-        )),
+        _ => Err(no_place(source, "its folder has no name that a job may have", own)),
+    }
+}
+
+/// Returns the error of a path without checkpoints; it names the jobs in the store of the new job.
+fn no_place(source: &ResumeSource, problem: &str, own: &Store) -> ClaimError {
+    let jobs = own.jobs().unwrap_or_default();
+    let names: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
+    let store = own.root().display();
+    let present = if names.is_empty() {
+        format!("the store {store} has no jobs")
+    } else {
+        format!("the store {store} has: {}", names.join(", "))
+    };
+    ClaimError::Source {
+        source_name: source.to_string(),
+        problem: problem.to_owned(),
+        present,
     }
 }
 

@@ -58,6 +58,31 @@ fn store() -> (tempfile::TempDir, Store) {
 }
 
 #[test]
+fn a_path_without_checkpoints_names_the_jobs_of_the_store() {
+    let (dir, store) = store();
+    let resume = |from: &str| {
+        let problem = claim(&store, &request("new", 'b', Some(from))).expect_err("no checkpoints");
+        problem.to_string()
+    };
+    let text = resume("/no/where");
+    assert!(
+        text.contains("no such folder") && text.ends_with(" has no jobs"),
+        "{text}"
+    );
+    for (name, run) in [("eval", 'c'), ("train", 'a')] {
+        let first = claim(&store, &request(name, run, None)).expect("an empty folder");
+        commit(&store, name, id(10, 1), Some(&first.run)).expect("its own");
+    }
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).expect("is created");
+    for from in ["/no/where", empty.to_str().expect("text")] {
+        let text = resume(from);
+        let known = format!("; the store {} has: eval, train", store.root().display());
+        assert!(text.ends_with(&known), "{text}");
+    }
+}
+
+#[test]
 fn a_folder_of_another_run_is_refused_and_left_as_it_is() {
     let (_dir, store) = store();
     let first = claim(&store, &request("train", 'a', None)).expect("an empty folder");

@@ -143,6 +143,7 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
             "only {node_hours:.1} node-hours observed: the published figure still outweighs these data"
         ));
     }
+    notes.extend(rounding_note(node_hours));
     let lost = data.problems.rows_lost();
     if lost > 0 {
         notes.push(format!(
@@ -205,6 +206,19 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
 /// failures in less than half an hour do not give a division by zero.
 fn whole_hours(node_hours: f64) -> f64 {
     node_hours.round().max(1.0)
+}
+
+/// Returns a note if the whole number differs from the observed node-hours by a tenth or more.
+fn rounding_note(node_hours: f64) -> Option<String> {
+    let written = whole_hours(node_hours);
+    let is_far = (written - node_hours).abs() * 10.0 >= written;
+    is_far.then(|| {
+        format!(
+            "the controller takes whole node-hours: node_hours = {written:.0} in the fragment stands for {node_hours:.3}, so that its \
+             rates are {:.2} times these; use the history of a longer time",
+            node_hours / written
+        )
+    })
 }
 
 /// Returns the node-hours in which a failure would have been observed, and the method of counting.
@@ -310,5 +324,18 @@ mod tests {
     fn the_fragment_has_the_node_hours_of_the_table() {
         let written = [0.0, 0.2, 1.04, 1.4, 1.6, 81_233.6].map(whole_hours);
         assert_eq!(written, [1.0, 1.0, 1.0, 1.0, 2.0, 81_234.0]);
+    }
+
+    #[test]
+    fn a_tenth_of_an_hour_is_not_called_an_hour() {
+        let note = rounding_note(0.1).unwrap_or_default();
+        assert!(
+            note.contains("node_hours = 1 in the fragment stands for 0.100") && note.contains("0.10 times"),
+            "{note}"
+        );
+        assert!(rounding_note(1.4).is_some_and(|note| note.contains("1.40 times")));
+        for hours in [1.05, 20.4, 81_233.6] {
+            assert_eq!(rounding_note(hours), None, "{hours}");
+        }
     }
 }

@@ -351,9 +351,13 @@ fn stopped(view: &JobView, cases: &[Case], options: &CommandOptions) -> CliError
                 "the same command with `--resume-from={job}` goes on from its checkpoint of step {}",
                 newest.step
             ),
-            None => {
+            None if cases.iter().any(|case| view.is_of_attempt(case)) => {
                 let list = options.command(&format!("cases list --job={job}"), None);
                 format!("{list} lists its cases")
+            }
+            None => {
+                let logs = options.command(&format!("logs {job}"), None);
+                format!("{logs} shows the output of its ranks")
             }
         };
         return CliError::failure(what, hint).exiting(CommandExit::JobCancelled);
@@ -540,5 +544,12 @@ mod tests {
             "{lines}"
         );
         assert!(!lines.contains("verdict"), "{lines}");
+        // A hint names what there is.
+        let hint = |view: &JobView, cases: &[Case]| stopped(view, cases, &CommandOptions::default()).lines();
+        view.checkpoints.clear();
+        let lines = hint(&view, &cases);
+        assert!(lines.contains("cases list --job=buggy` lists its cases"), "{lines}");
+        let lines = hint(&view, &[]);
+        assert!(lines.contains("logs buggy` shows the output of its ranks"), "{lines}");
     }
 }
