@@ -96,7 +96,7 @@ fn facts_of(state: &DecisionState, case: &Case) -> CaseFacts {
         blamed: case.blamed_text(),
         node: verdict.blamed.node().cloned(),
         blames_node: matches!(verdict.blamed, Entity::Node { .. } | Entity::Device { .. }),
-        rank: verdict.root_rank,
+        rank: case.first_failed_rank(),
         job: case.job.clone(),
         generation: case.generation,
         is_job_stopped: job.is_some_and(|job| is_stopped_by(job, case)),

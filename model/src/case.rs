@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CaseFinding, CaseId, ClassId, Entity, EvidenceId, Generation, JobId, PlanId, Rank, RecoveryChoice, Role,
-    SharedValue, Timestamp,
+    CaseFinding, CaseId, ClassId, Entity, EvidenceId, EvidenceSource, Generation, JobId, PlanId, Rank, RecoveryChoice,
+    Role, SharedValue, Timestamp,
 };
 
 /// Record of one failure, from the first evidence to the outcome.
@@ -113,6 +113,21 @@ impl Case {
             .blamed_part
             .clone()
             .unwrap_or_else(|| verdict.blamed.to_string())
+    }
+
+    /// Returns the rank that failed first if evidence shows it. Reports from the ranks of a silent agent are missing, and
+    /// several ranks that report the same fault of storage share it.
+    pub fn first_failed_rank(&self) -> Option<Rank> {
+        let rank = self.verdict.root_rank?;
+        let root = self.findings.iter().find(|finding| finding.role == Role::Root)?;
+        let is_of_rank = |finding: &&CaseFinding| finding.entity.rank() == Some(rank);
+        let is_watch = root.source == EvidenceSource::Agent && !is_of_rank(&root);
+        let is_same_elsewhere = |finding: &CaseFinding| {
+            let is_confirmed = finding.role == Role::Confirmation && finding.class == root.class;
+            is_confirmed && finding.entity.rank().is_some_and(|other| other != rank)
+        };
+        let is_shared = self.verdict.layer == "storage" && self.findings.iter().any(is_same_elsewhere);
+        (!is_watch && !is_shared).then_some(rank)
     }
 
     /// Returns the class of the newest correction by an operator: a label for studies of verdicts.
@@ -262,4 +277,74 @@ pub enum CaseNoteKind {
         /// Class that the operator considers correct.
         class: ClassId,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Generation, NodeId, Sequence};
+
+    fn rank_entity(rank: u32) -> Entity {
+        Entity::Rank {
+            job: JobId::from("train"),
+            generation: Generation(1),
+            rank: Rank(rank),
+            node: NodeId::from("n1"),
+        }
+    }
+
+    fn finding(source: EvidenceSource, entity: Entity, role: Role, class: &str) -> CaseFinding {
+        CaseFinding {
+            evidence: EvidenceId {
+                node: NodeId::from("n1"),
+                seq: Sequence(1),
+            },
+            at: Timestamp(0),
+            source,
+            entity,
+            class: ClassId::from(class),
+            role,
+            confidence: 0.9,
+            text: String::new(),
+            why: String::new(),
+            synthetic: false,
+        }
+    }
+
+    /// Checks which rank a case of this class and layer names, with rank 3 as the root of its verdict.
+    fn check(layer: &str, findings: Vec<CaseFinding>, expect: Option<u32>) {
+        let verdict = Verdict {
+            class: findings[0].class.clone(),
+            layer: layer.to_owned(),
+            severity: Severity::Failure,
+            blamed: Entity::Unknown,
+            blamed_part: None,
+            root_rank: Some(Rank(3)),
+            first_cause: None,
+            confidence: 0.9,
+            taxonomies: SharedValue::default(),
+            mitigation: SharedValue::default(),
+            alternatives: Vec::new(),
+        };
+        let mut case = Case::open(CaseId(1), verdict, Timestamp(0), Timestamp(0));
+        case.findings = findings;
+        assert_eq!(case.first_failed_rank(), expect.map(Rank), "{:?}", case.findings);
+    }
+
+    #[test]
+    fn a_rank_failed_first_only_if_evidence_shows_it() {
+        use EvidenceSource::{Agent, Ranks};
+        let node = Entity::Node {
+            node: NodeId::from("n1"),
+        };
+        let silent = finding(Agent, node, Role::Root, "node-agent-silent");
+        check("platform", vec![silent], None);
+        let root = finding(Ranks, rank_entity(3), Role::Root, "storage-io-error");
+        let other = finding(Ranks, rank_entity(1), Role::Confirmation, "storage-io-error");
+        check("storage", vec![root.clone()], Some(3));
+        check("storage", vec![root, other], None);
+        let error = finding(Ranks, rank_entity(3), Role::Root, "python-value-error");
+        let other = finding(Ranks, rank_entity(1), Role::Confirmation, "python-value-error");
+        check("user-code", vec![error, other], Some(3));
+    }
 }

@@ -172,8 +172,8 @@ fn recovery_options(case: &Case) -> String {
 
 fn blamed(case: &Case) -> String {
     let verdict = &case.verdict;
-    let rank = verdict
-        .root_rank
+    let rank = case
+        .first_failed_rank()
         .map(|rank| format!(", rank {rank} failed first"))
         .unwrap_or_default();
     format!(

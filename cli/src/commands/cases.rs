@@ -294,7 +294,7 @@ fn page(case: &Case) -> String {
     page.line(&format!("case {}: {}", case.id, verdict.class));
     page.fact("state", case_progress(case));
     page.fact("blamed", &case.blamed_text());
-    page.fact("root rank", &or_dash(verdict.root_rank));
+    page.fact("root rank", &or_dash(case.first_failed_rank()));
     if case.is_synthetic() {
         page.fact("synthetic", "yes: based on simulated or injected evidence");
     }
@@ -475,7 +475,7 @@ impl CaseText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rankguard_model::CaseNote;
+    use rankguard_model::{CaseNote, Entity, Generation, JobId, NodeId};
     use rankguard_report::sample;
 
     #[test]
@@ -523,6 +523,32 @@ mod tests {
                 "{begin:?} in:\n{shown}"
             );
         }
+    }
+
+    #[test]
+    fn a_slow_rank_is_no_finding_about_hardware_and_a_silent_node_names_no_rank() {
+        let mut case = sample::cluster().1.remove(0);
+        let rank = case.verdict.root_rank.expect("the sample has one");
+        let shown = |case: &Case| page(case).contains(&format!("root rank   {rank}"));
+        assert!(shown(&case), "{}", page(&case));
+        case.verdict.class = "straggler".into();
+        case.verdict.layer = "hardware".to_owned();
+        case.verdict.blamed = Entity::Rank {
+            job: JobId::from("digits"),
+            generation: Generation(1),
+            rank,
+            node: NodeId::from("node-1"),
+        };
+        assert!(
+            page(&case).contains("hardware (the layer of the class; "),
+            "{}",
+            page(&case)
+        );
+        let node = NodeId::from("node-1");
+        case.verdict.class = "node-agent-silent".into();
+        case.findings[0].source = EvidenceSource::Agent;
+        case.findings[0].entity = Entity::Node { node };
+        assert!(!shown(&case), "{}", page(&case));
     }
 
     #[test]
