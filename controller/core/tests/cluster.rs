@@ -26,6 +26,8 @@ pub(crate) struct Cluster {
     pub(crate) looks: Vec<Look>,
     /// Manifests that are not written yet.
     pub(crate) manifests: Vec<Manifest>,
+    /// Checkpoints that the collection after the newest of these manifests leaves.
+    pub(crate) pinned: Vec<CheckpointId>,
     /// Requested checks that are not answered yet.
     pub(crate) checks: Vec<(CheckpointId, Option<ChunkName>)>,
 }
@@ -92,6 +94,7 @@ impl Cluster {
             announced: Vec::new(),
             looks: Vec::new(),
             manifests: Vec::new(),
+            pinned: Vec::new(),
             checks: Vec::new(),
         };
         for number in 0..4 {
@@ -177,7 +180,10 @@ impl Cluster {
                 Action::FindShards {
                     generation, of, after, ..
                 } => self.looks.push(Look { generation, of, after }),
-                Action::CommitManifest { manifest, .. } => self.manifests.push(manifest),
+                Action::CommitManifest { manifest, pinned, .. } => {
+                    self.manifests.push(manifest);
+                    self.pinned = pinned;
+                }
                 Action::CheckCheckpoint { id, chunk, .. } => self.checks.push((id, chunk)),
                 Action::SetTimer { .. } => {}
             }

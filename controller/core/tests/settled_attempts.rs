@@ -98,6 +98,13 @@ fn rg_5_saves_during_an_absence_of_the_controller_are_all_committed() {
         .newest()
         .map(|newest| newest.step);
     assert_eq!(retained, Some(Step(100)), "the newest is the start of the job");
+    // The oldest is committed last, and no later collection follows if the job has ended.
+    let pinned: Vec<u64> = cluster.pinned.iter().map(|id| id.step.0).collect();
+    assert_eq!(
+        pinned,
+        [90, 100],
+        "retention applies to the checkpoint that was committed last"
+    );
 }
 
 /// Of a longer absence the oldest saves cannot be followed any more; they count as void with a reason.

@@ -1,5 +1,6 @@
 //! Effects of evidence on the progress of plans and checkpoints.
 
+use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, ProgressPoint};
 
 use super::DecisionContext;
@@ -264,7 +265,15 @@ impl DecisionContext<'_> {
     pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
         let Some(job) = self.state.jobs.get(name) else { return };
         if let (Some(manifest), Some(policy)) = (manifest, job.spec.checkpoint.clone()) {
-            let pinned = job.uncollected_checkpoints(&policy, self.at, self.state.settles_attempts());
+            let mut pinned = job.uncollected_checkpoints(&policy, self.at, self.state.settles_attempts());
+            // It is committed when the collection begins: no attempt any more that waits for its commit.
+            let written = CheckpointId {
+                step: manifest.step,
+                generation: manifest.generation,
+            };
+            if !job.retained_checkpoints(&policy, self.at).contains(&written) {
+                pinned.retain(|id| *id != written);
+            }
             self.actions.push(Action::CommitManifest {
                 store: policy.store,
                 manifest,
