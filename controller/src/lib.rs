@@ -35,9 +35,7 @@
 //! | 3 | `command_executor`, `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `rendezvous_service`, `settings` | commands of operators; server reflection; inputs to events; torchft's managers; queries about one node; torchrun processes; settings |
 //! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; rounds of torchrun; sessions; submissions |
 //! | 1 | `access_control`, `address`, `authority`, `claims`, `commits`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, claims and commits in stores, journal, reports, quorums |
-//! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
-//! | 1 | `access_control`, `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, journal, reports, quorums |
-//! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `revoked_agents`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
+//! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `revoked_agents`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
 //!
 //! Not included: several controllers on one state; webhook and scheduler executors.
 

@@ -83,9 +83,10 @@ pub(crate) fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCan
 /// Returns the reason why the end of a rank is no consequence of the equal end that is named first.
 fn why_equal_end(scene: &FailureScene<'_>, first: &Signal, sign: &Signal) -> &'static str {
     // Shells report a signal as an exit code, which programs may choose as well.
-    let has_signal = sign
-        .exit()
-        .is_some_and(|(_, exit)| matches!(exit, ProcessExit::Signal(_)));
+    let has_signal = sign.exit().is_some_and(|(_, exit)| match exit {
+        ProcessExit::Signal(_) => true,
+        ProcessExit::Code(_) | ProcessExit::Left => !scene.has_local_causes() && signal_name(exit).is_some(),
+    });
     if scene.has_local_causes() && has_known_order(first, sign) && !has_signal {
         "It ended with the same exit code; nothing shows that it ended because of the first."
     } else if scene.distinguishes_ends() && has_known_order(first, sign) {
