@@ -25,7 +25,7 @@ pub(crate) const END_HINTS: [&str; 10] = [
 
 /// Substrings of which one, or one of [`END_HINTS`], occurs in every other record; these matter only
 /// after an alarm.
-pub(crate) const ALARM_HINTS: [&str; 17] = [
+pub(crate) const ALARM_HINTS: [&str; 20] = [
     " done",
     " Done",
     " passed",
@@ -41,6 +41,9 @@ pub(crate) const ALARM_HINTS: [&str; 17] = [
     "OUT_OF_ME",
     "ChildFailed",
     "JobState=",
+    "  Error  ",
+    "  Failed  ",
+    "OOMKilled",
     "Starting worker group",
     "terminate the job",
 ];
