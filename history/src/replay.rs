@@ -174,8 +174,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
         merge.finish(&mut tally);
         let sent = into.finish()?;
         tally.seconds = begun.elapsed().as_secs_f64();
-        let journals = found.journals.iter();
-        let journals: Vec<MissingCases> = journals.filter_map(|path| MissingCases::of_journal(path)).collect();
+        let missing = |path: &PathBuf| MissingCases::of_journal(path, &engines[0]);
+        let journals: Vec<MissingCases> = found.journals.iter().filter_map(missing).collect();
         return Ok(sent_into(args, sent, &tally, &journals));
     }
     let mut own: Vec<ReplayEngine> = engines.iter().map(ReplayEngine::twin).collect();

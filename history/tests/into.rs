@@ -100,7 +100,7 @@ fn replay(words: &[&str]) -> Output {
 }
 
 #[test]
-fn cases_that_begin_with_a_fact_of_the_controller_are_counted_as_missing() {
+fn cases_that_need_facts_of_the_controller_are_counted_as_missing() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
     fs::create_dir(&journal).unwrap();
@@ -120,7 +120,7 @@ fn cases_that_begin_with_a_fact_of_the_controller_are_counted_as_missing() {
     assert!(ran.status.success(), "{told}");
     let cases = controller.concluded(classes.len() - silent);
     let missing = format!(
-        "{silent} of its {} cases begin with a fact of its controller (node-crash {silent})",
+        "{silent} of its {} cases need facts of its controller (node-crash {silent})",
         classes.len()
     );
     assert!(told.contains(&missing), "{told}");
