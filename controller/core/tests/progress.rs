@@ -639,7 +639,7 @@ fn a_drained_job_without_enough_free_nodes_states_how_many_there_are() {
     }
     let view = cluster.state.status(cluster.now).jobs.remove(0);
     let wanted = "it leaves node-1 node-2, which an operator drains, after a checkpoint with enough free nodes; it needs at \
-                  least 3 free healthy nodes with 2 slots each, and there are 2, 2 of them its own";
+                  least 3 free healthy nodes with 2 slots each, and there are 2, its own nodes included";
     assert_eq!(view.drain.as_deref(), Some(wanted));
     assert_eq!(view.reason.as_deref(), Some(wanted));
     cluster.checkpoint(50);

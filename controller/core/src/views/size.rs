@@ -198,10 +198,9 @@ impl DecisionState {
         if free.len() >= least as usize {
             return None;
         }
-        let own = free.iter().filter(|node| job.nodes().contains(node)).count();
         let verb = if free.len() == 1 { "is" } else { "are" };
         Some(format!(
-            "it needs at least {} with {} each, and there {verb} {}, {own} of them its own",
+            "it needs at least {} with {} each, and there {verb} {}, its own nodes included",
             count(least, "free healthy node"),
             count(job.spec.ranks_per_node, "slot"),
             free.len()
