@@ -29,7 +29,7 @@ pub struct CollectionReport {
     pub folders: BTreeMap<CheckpointId, CollectedFolder>,
 }
 
-/// What a collection did to a folder, or would do.
+/// Change of a folder by a collection, made or planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectedFolder {
     /// State of the folder after the collection.
@@ -45,7 +45,7 @@ pub enum FolderOutcome {
     Removed,
     /// No checkpoint remains, but shards of which other checkpoints borrow chunks.
     Lends,
-    /// It is as before: a reader holds it, it is being written, or an incomplete one has chunks or files of others.
+    /// Unchanged: a reader holds it, it is being written, or an incomplete one has chunks or files of others.
     InUse,
     /// Nothing of the checkpoint remains, but files that are not of a checkpoint.
     HoldsForeignFiles,
@@ -53,7 +53,7 @@ pub enum FolderOutcome {
     Failed,
 }
 
-/// Whether a collection removes files.
+/// Removal of files by a collection, or none.
 #[derive(Clone, Copy)]
 enum CollectionMode<'a> {
     /// Each removal of a file is permitted by the callback.

@@ -227,7 +227,7 @@ pub struct JobView {
     /// Tensors of the newest checkpoint with other values on each rank, the first few names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub per_rank_tensors: Vec<String>,
-    /// What the job waits for before it leaves nodes that an operator drains; `None` if it has no rank on such a node.
+    /// Condition for which the job waits before it leaves nodes that an operator drains; `None` if it has no rank on such a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<String>,
     /// Ranks that are slower than the others, slowest first.

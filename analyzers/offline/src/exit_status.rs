@@ -160,7 +160,7 @@ pub(crate) struct StatedEnd {
 enum EndSubject {
     /// The whole run.
     Run,
-    /// One rank, worker or process of several.
+    /// A rank, worker or process of several.
     Part(Option<Rank>),
 }
 

@@ -707,6 +707,7 @@ mod tests {
             start: None,
             checkpoints: vec![view(10), view(40)],
             passed_over: Vec::new(),
+            same_size: Vec::new(),
         };
         let loss = |generation: Generation, step: Step| match generation {
             ONE => BTreeMap::new(),

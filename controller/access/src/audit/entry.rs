@@ -159,7 +159,7 @@ pub struct AuditFilter {
     pub until: Option<Timestamp>,
     /// Text that the actor contains.
     pub actor: Option<String>,
-    /// One of [`AUDIT_ACTIONS`]; a group selects its actions: `node` selects `node.cordon`.
+    /// Action of [`AUDIT_ACTIONS`]; a group selects its actions: `node` selects `node.cordon`.
     pub action: Option<String>,
     /// True for entries with an idempotency key only.
     pub has_key: bool,

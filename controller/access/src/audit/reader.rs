@@ -19,7 +19,7 @@ pub struct AuditPage {
     pub damaged: Vec<String>,
 }
 
-/// What the header of a file states about the file before it.
+/// Statement of the header of a file about the file before it.
 struct NewerFile {
     number: u64,
     /// Last digest of the file before.
