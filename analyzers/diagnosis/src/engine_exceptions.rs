@@ -3,7 +3,7 @@
 //! no rank, and no exception of a GPU causes a plain error of a program.
 
 use rankguard_faults::classes;
-use rankguard_model::EvidenceSource;
+use rankguard_model::{EvidenceSource, ProcessExit};
 
 use crate::own_exceptions::is_own_error;
 use crate::own_fault::is_other_node;
@@ -29,35 +29,51 @@ pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandi
     }
     let has_own = ranking.iter().any(is_own);
     for candidate in ranking {
-        let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
-        if support.all(|sign| is_foreign(scene, sign)) && (has_own || has_own_end_elsewhere(scene, candidate)) {
+        let is_other = |sign: &Signal| is_foreign(scene, sign) || is_foreign_here(scene, sign);
+        let support = candidate.support.iter().map(|index| &*scene.signs[index]);
+        // Ends of ranks beside the error are no reports of it.
+        let mut reports = support.filter(|sign| !scene.has_local_causes() || sign.exit().is_none());
+        let is_of_other = is_other(&scene.signs[candidate.first]) && reports.all(is_other);
+        if is_of_other && (has_own || has_end_of_its_own(scene, candidate)) {
             candidate.strength = CandidateStrength::Outcome;
             candidate.score *= FOREIGN;
             let note = if has_own {
                 "No process of the job is known to have caused it, and the program failed by itself."
             } else {
-                "No process of the job is known to have caused it, and a rank of another node ended first, without a report of \
-                 a lost peer."
+                "No process of the job is known to have caused it, and a rank ended first that does not end this way for it."
             };
             candidate.notes.push(note.to_owned());
         }
     }
 }
 
-/// Returns true if a rank of another node ended for itself, before any rank of the node of the error.
-fn has_own_end_elsewhere(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+/// Returns true if a rank ended for itself, before any rank that the error may have ended: a rank of another node without a
+/// report of a lost peer, or one that SIGKILL ended, which no driver sends for an error of a process.
+fn has_end_of_its_own(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
     let error = &scene.signs[candidate.first];
     if !scene.has_local_causes() || scene.silent().next().is_some() {
         return false;
     }
+    let is_apart = |end: &Signal, exit: ProcessExit| is_apart(error, end, exit);
     let ends = || scene.exits().filter(|(_, end, ..)| !end.synthetic);
-    let here = ends().filter(|(_, end, ..)| !is_other_node(end.node(), error.node()));
-    let first_here = here.map(|(_, end, ..)| end.at).min();
-    let mut elsewhere = ends().filter(|(_, end, ..)| is_other_node(end.node(), error.node()));
-    elsewhere.any(|(_, end, ..)| {
+    let explained = ends().filter(|(_, end, _, exit)| !is_apart(end, *exit));
+    let first_explained = explained.map(|(_, end, ..)| end.at).min();
+    let mut apart = ends().filter(|(_, end, _, exit)| is_apart(end, *exit));
+    apart.any(|(_, end, ..)| {
         let is_quiet = end.entity.rank().is_some_and(|rank| !complains(scene, rank));
-        is_quiet && end.timed && first_here.is_none_or(|first| end.at < first)
+        is_quiet && end.timed && first_explained.is_none_or(|first| end.at < first)
     })
+}
+
+/// Returns true for an end on another node, or by SIGKILL beside an error that names another process.
+fn is_apart(error: &Signal, end: &Signal, exit: ProcessExit) -> bool {
+    let is_killed = exit == ProcessExit::Signal(9) && error.pid().is_some();
+    is_killed || is_other_node(end.node(), error.node())
+}
+
+/// Returns true for a crash of another program on a node with agents, which report the end of each rank.
+fn is_foreign_here(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    scene.has_local_causes() && is_foreign_crash(scene, sign)
 }
 
 /// Returns the reason for which an engine exception has nothing to do with a first cause; `None` if it may have.
@@ -72,9 +88,9 @@ pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, s
         return Some("The kernel names a process that is no Python program and no process of the job.");
     }
     let first = &scene.signs[winner.first];
-    let is_end_elsewhere = first.exit().is_some() && is_other_node(first.node(), sign.node());
-    let is_beside = is_own_error(first) || scene.has_local_causes() && is_end_elsewhere;
-    (is_beside && is_foreign(scene, sign))
+    let is_end_apart = first.exit().is_some_and(|(_, exit)| is_apart(sign, first, exit));
+    let is_beside = is_own_error(first) || scene.has_local_causes() && is_end_apart;
+    (is_beside && (is_foreign(scene, sign) || is_foreign_here(scene, sign)))
         .then_some("It names no process of the job, and it explains no error of the program.")
 }
 

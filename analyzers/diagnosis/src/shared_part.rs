@@ -114,8 +114,8 @@ fn silence_note(
     let is_local = scene.has_local_causes();
     if is_local && nodes.iter().all(|node| is_of(node, &SignalMeaning::AgentEnded)) {
         format!(
-            "The agents of {count} nodes ended within {span_ms} ms ({names}): the connection of each was closed, as for a \
-             process that ends. That points to one cause for all of them, such as an update or a restart of the agents, \
+            "The agents of {count} nodes were last heard within {span_ms} ms ({names}), and the connection of each was closed, \
+             as for a process that ends. That points to one cause for all of them, such as an update or a restart of the agents, \
              rather than to one of the nodes."
         )
     } else if is_local && !together.iter().any(|(_, sign)| was_silent(sign)) {

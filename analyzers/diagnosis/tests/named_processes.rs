@@ -147,6 +147,26 @@ fn an_exception_of_a_process_outside_the_job_explains_no_exit() {
     }
 }
 
+/// No driver and no kernel ends a process by SIGKILL for an error of another one, on the same node either.
+#[test]
+fn an_error_of_another_process_kills_no_rank() {
+    let contained = with(mark("gpu-ecc-contained", Role::Root, 0.95), &[("pid", "4242")]);
+    let exception = with(mark("gpu-engine-exception", Role::Root, 0.95), &[("pid", "4242")]);
+    let crash = with(mark("segfault", Role::Root, 0.6), &[("pid", "4242")]);
+    let segfault = "jupyter[4242]: segfault at 0 ip 00007f0000000000 sp 00007ffc00000000 error 4 in libc.so.6";
+    for (entity, text, mark) in [
+        (gpu(1), "NVRM: Xid 31", exception),
+        (gpu(1), "NVRM: Xid 94", contained),
+        (on_node(1), segfault, crash),
+    ] {
+        let mut world = World::new();
+        world.kernel(1_000, entity, text, mark);
+        let case = world.exits(3_000, 1, ProcessExit::Signal(9)).settle();
+        assert_eq!(class(&case), "killed-by-signal", "{text}");
+        assert_eq!(case.verdict.blamed, rank_of(1), "{text}");
+    }
+}
+
 /// The driver names a process of which no rank is known, and a rank of another node ends for itself.
 #[test]
 fn an_error_of_an_unknown_process_ends_no_rank_of_another_node() {

@@ -161,7 +161,10 @@ fn agents_that_ended_together_share_a_cause_that_is_no_network() {
     let returns = case.findings.iter().filter(|finding| finding.text.contains("returned"));
     assert_eq!(returns.count(), 1, "{:#?}", case.findings);
     let text = reasons(&case);
-    assert!(text.contains("agents of 2 nodes ended within 43 ms"), "{text}");
+    assert!(
+        text.contains("agents of 2 nodes were last heard within 43 ms"),
+        "{text}"
+    );
     assert!(!text.contains("a switch"), "{text}");
 }
 

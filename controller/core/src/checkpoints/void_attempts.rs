@@ -88,9 +88,8 @@ impl JobCheckpoints {
         } else {
             ", nor of a later step,"
         };
-        let absence = absence.map(|(from, to)| {
-            format!("; the controller was restarted at {to}, its journal ends at {from} before, and agents report saves of the time between one after the other")
-        });
+        let absence = absence
+            .map(|(from, to)| format!("; the controller was restarted at {to}, and its journal ends at {from} before"));
         format!(
             "no shard of rank {rank} of it{later} had been reported when later steps took its place{}",
             absence.unwrap_or_default()
@@ -244,8 +243,7 @@ mod tests {
         assert_eq!(
             newest.reason,
             "no shard of rank 0 of it, nor of a later step, had been reported when later steps took its place; the \
-             controller was restarted at 1970-01-01T00:01:00.000Z, its journal ends at 1970-01-01T00:00:00.000Z before, and \
-             agents report saves of the time between one after the other"
+             controller was restarted at 1970-01-01T00:01:00.000Z, and its journal ends at 1970-01-01T00:00:00.000Z before"
         );
     }
 
