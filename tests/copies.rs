@@ -228,8 +228,8 @@ fn steps_that_the_rules_name_are_committed_although_the_controller_was_away() {
     rankguard(&["checkpoint", "verify", "--dir", path(&mirror)]).expect(0);
 }
 
-/// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew. A commit whose
-/// mirror was not complete is in neither of them, and is passed over after the wait for a store that may come back.
+/// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew. A commit
+/// without a complete mirror is in neither of them, and is passed over after the wait for a store that may come back.
 #[test]
 fn a_checkpoint_that_the_disk_has_lost_comes_back_from_the_object_store() {
     let mut cluster = Cluster::start_configured(2, 1, &impatient(2_000));

@@ -111,7 +111,7 @@ fn changes_that_the_state_does_not_permit_are_conflicts_everywhere() {
         .says(&["node.cordn", "node.cordon"]);
 }
 
-/// A submission whose name is refused before its checkpoint folder is claimed is recorded, too.
+/// A submission that is refused for its name, before its checkpoint folder is claimed, is recorded, too.
 #[test]
 fn refused_submissions_are_recorded() {
     let site = Site::start(false);

@@ -2,7 +2,8 @@
 //! until their deadline.
 //!
 //! A rank that cannot write its shard, and rank 0 if a commit failed, leave a mark with the reason in the folder of the
-//! checkpoint. Rank 0 reads the mark of the rank for which it waits, and the others read that of rank 0. A mark from before the session, by the clock of the file system, is of an earlier program and is ignored.
+//! checkpoint. Rank 0 reads the mark of the rank for which it waits, and the others read that of rank 0. A mark from
+//! before the session, by the clock of the file system, is of an earlier program and is ignored.
 //!
 //! A mark has the name of a temporary file, so that it is removed with its folder. It is advisory: if it cannot be
 //! written, the other ranks wait until their deadline.
@@ -71,7 +72,8 @@ impl VoidMarks {
         let mut reason = String::new();
         let is_fresh = marked_at >= self.opened_at?;
         let read = file.take(REASON_BYTES).read_to_string(&mut reason);
-        (is_fresh && read.is_ok()).then_some(reason)
+        // An empty mark is still being written.
+        (is_fresh && read.is_ok() && !reason.is_empty()).then_some(reason)
     }
 }
 

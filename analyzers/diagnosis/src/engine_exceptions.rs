@@ -1,6 +1,7 @@
 //! Errors of GPUs that end one process, which the driver names, and that no process of the job is known to have caused:
-//! engine exceptions (XID 13, 31), and errors of memory that the hardware confined (XID 94). An error of another process ends
-//! no rank, and no exception of a GPU causes a plain error of a program.
+//! engine exceptions (XID 13, 31), and errors of memory that the hardware confined (XID 94). Crashes of other programs are
+//! treated in the same way. An error of another process ends no rank, and no exception of a GPU causes a plain error of a
+//! program.
 
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, ProcessExit};
@@ -17,7 +18,7 @@ const FOREIGN_PROCESS: &str = "foreign_process";
 /// Factor on the score of such an exception beside a plain error.
 const FOREIGN: f64 = 0.25;
 
-/// Demotes engine exceptions without a link to a rank, if the program failed by an error of its own.
+/// Demotes errors without a link to a rank, if the program failed by an error of its own, or a rank ended for itself.
 pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let is_own = |candidate: &CauseCandidate| {
         let is_plain = candidate.strength >= CandidateStrength::Cause && is_plain_class(candidate.class.as_str());
@@ -29,7 +30,7 @@ pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandi
     }
     let has_own = ranking.iter().any(is_own);
     for candidate in ranking {
-        let is_other = |sign: &Signal| is_foreign(scene, sign) || is_foreign_here(scene, sign);
+        let is_other = |sign: &Signal| is_of_other_process(scene, sign);
         let support = candidate.support.iter().map(|index| &*scene.signs[index]);
         // Ends of ranks beside the error are no reports of it.
         let mut reports = support.filter(|sign| !scene.has_local_causes() || sign.exit().is_none());
@@ -71,9 +72,10 @@ fn is_apart(error: &Signal, end: &Signal, exit: ProcessExit) -> bool {
     is_killed || is_other_node(end.node(), error.node())
 }
 
-/// Returns true for a crash of another program on a node with agents, which report the end of each rank.
-fn is_foreign_here(scene: &FailureScene<'_>, sign: &Signal) -> bool {
-    scene.has_local_causes() && is_foreign_crash(scene, sign)
+/// Returns true for an error without a link to a rank, or a crash of another program on a node with agents, which report the
+/// end of each rank.
+fn is_of_other_process(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    is_foreign(scene, sign) || scene.has_local_causes() && is_foreign_crash(scene, sign)
 }
 
 /// Returns the reason for which an engine exception has nothing to do with a first cause; `None` if it may have.
@@ -90,7 +92,7 @@ pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, s
     let first = &scene.signs[winner.first];
     let is_end_apart = first.exit().is_some_and(|(_, exit)| is_apart(sign, first, exit));
     let is_beside = is_own_error(first) || scene.has_local_causes() && is_end_apart;
-    (is_beside && (is_foreign(scene, sign) || is_foreign_here(scene, sign)))
+    (is_beside && is_of_other_process(scene, sign))
         .then_some("It names no process of the job, and it explains no error of the program.")
 }
 

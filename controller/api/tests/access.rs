@@ -180,7 +180,7 @@ async fn a_token_in_a_uri_is_refused_and_not_repeated() {
     }
 }
 
-/// A repeated request with its key changes nothing, whatever its If-Match; the key of other content is refused.
+/// A repeated request with its key changes nothing, also with an outdated If-Match; the key of other content is refused.
 #[tokio::test]
 async fn a_key_makes_a_repetition_harmless() {
     let cluster = SampleCluster::new(4, 1);

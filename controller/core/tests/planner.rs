@@ -448,7 +448,7 @@ fn a_second_shrink_doubles_the_delay_of_growth() {
 /// Prints the time of the event that plans the recovery of a job on 9,990 of 10,000 nodes, under these rules and under
 /// those before costs: the difference is the cost of the comparison.
 #[test]
-#[ignore = "measures a time: `cargo test --release --test planner -- --ignored --nocapture`"]
+#[ignore = "measures a time: `cargo test --release --test core_tests planner:: -- --ignored --nocapture`"]
 #[allow(clippy::print_stderr, reason = "it measures a time")]
 fn planning_time_on_10_000_nodes() {
     for policy in [older(), Policy::default()] {

@@ -42,25 +42,7 @@ impl Cluster {
             Vec::new(),
         );
         self.wait(Duration::from_secs(10));
-        self.restart();
-    }
-
-    fn restart(&mut self) {
-        for _ in 0..4 {
-            self.obey();
-            for look in std::mem::take(&mut self.looks) {
-                self.tell(Event::ShardsFound {
-                    job: job(),
-                    generation: look.generation,
-                    seals: Vec::new(),
-                    newest: None,
-                    committed: Vec::new(),
-                    same_size: Vec::new(),
-                    unusable: Vec::new(),
-                    problem: None,
-                });
-            }
-        }
+        self.restarts_from_empty_store();
     }
 }
 
@@ -189,13 +171,13 @@ fn shrunk() -> Cluster {
     let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
     cluster.checkpoint(50);
     lose(&mut cluster);
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     cluster.progress(0, 51);
     assert_eq!(cluster.job().nodes().len(), 3);
     cluster.tell(Event::NodeJoined {
         info: agent_info(&node(3), "2"),
     });
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     cluster
 }
 
@@ -241,13 +223,13 @@ fn a_shrunk_job_states_why_it_is_small_and_when_it_grows() {
     cluster.checkpoint(50);
     assert_eq!(cluster.state.status(cluster.now).jobs[0].reason, None);
     lose(&mut cluster);
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     cluster.progress(0, 51);
     check(&cluster, "runs on 3 of at most 4 nodes: node-3 is lost");
     cluster.tell(Event::NodeJoined {
         info: agent_info(&node(3), "2"),
     });
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     check(&cluster, "it is called to checkpoint at ");
     check(&cluster, ", and takes in node-3 after that checkpoint");
     let cordon = Event::NodeCordoned {
@@ -276,16 +258,16 @@ fn a_shrunk_job_without_checkpoints_states_when_it_starts_again_with_more_nodes(
     };
     let mut cluster = Cluster::new(policy());
     cluster.submit(3);
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     lose(&mut cluster);
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     for rank in 0..6 {
         cluster.activity(rank, "output");
     }
     cluster.tell(Event::NodeJoined {
         info: agent_info(&node(3), "2"),
     });
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     let due = reason(&cluster);
     assert!(due.contains("it takes in node-3 at "), "{due}");
     assert!(due.contains("its ranks then start from the beginning"), "{due}");
@@ -306,13 +288,13 @@ fn nodes_after_frequent_commits(rules: u32) -> usize {
     let mut cluster = Cluster::unmarked(Policy { rules, ..policy() });
     cluster.checkpoint(1);
     lose(&mut cluster);
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     cluster.checkpoint(2);
     assert_eq!(cluster.job().nodes().len(), 3);
     cluster.tell(Event::NodeJoined {
         info: agent_info(&node(3), "2"),
     });
-    cluster.restart();
+    cluster.restarts_from_empty_store();
     let every = Duration::from_millis(policy().grow_ms / 5);
     for step in 3..60 {
         if cluster.job().nodes().len() > 3 {

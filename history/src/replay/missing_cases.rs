@@ -21,7 +21,7 @@ pub(super) struct MissingCases {
     journal: String,
     /// Number of concluded cases of the journal.
     cases: usize,
-    /// Number of cases whose first cause is in no case of the evidence alone, by class.
+    /// Number of cases by class that the evidence alone does not reproduce: none of its cases has their first cause.
     missing: NamedCounts,
 }
 

@@ -139,7 +139,7 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
         .all(|index| signalled_ranks::has_known_order(first, &scene.signs[*index]));
     let first_rank = first.rank().filter(|_| is_first_known);
     candidate.support.extend(equal.iter().copied());
-    // The note about the supervisor says what the signals were sent to.
+    // The note about the supervisor names the process to which the signal was sent.
     if scene.has_local_causes() && all().all(|end| lost_supervisor(scene, end).is_some()) {
         return candidate;
     }

@@ -1,4 +1,4 @@
-//! Cases that were closed without a restart, and whose failure ended ranks after all.
+//! Closed cases without a restart of which the failure ended ranks later.
 //!
 //! A program reports an error, the case is concluded while its process is still alive, and the process ends a moment later: that
 //! is one failure with two cases, because a closed case is not changed. The second one names the first.
