@@ -33,6 +33,7 @@ mod partition;
 mod progress;
 mod readers;
 mod reload;
+mod removal;
 mod rights;
 mod rollback;
 mod runs;

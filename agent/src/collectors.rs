@@ -27,6 +27,7 @@ mod pci;
 mod platform;
 mod previous;
 mod ras;
+mod removal;
 mod reread_file;
 mod ring;
 mod stream;

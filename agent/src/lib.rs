@@ -91,7 +91,8 @@ pub use outlets::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, ask_agent
 pub use preflight::{CheckVerdict, JobRequirements, PreflightCheck, ProgramEnvironment, preflight};
 pub use run::run;
 pub use settings::{
-    AgentIntervals, AgentSettings, FullArenaPolicy, ImageSettings, KernelLogSource, PluginCheck, RankPeerPolicy,
+    AgentIntervals, AgentSettings, CloudKind, FullArenaPolicy, ImageSettings, KernelLogSource, PluginCheck,
+    RankPeerPolicy, RemovalSettings,
 };
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;

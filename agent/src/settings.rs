@@ -84,6 +84,8 @@ pub struct AgentSettings {
     pub job_logs: Vec<PathBuf>,
     /// Plug-in checks to run.
     pub checks: Vec<PluginCheck>,
+    /// Sources of notices that this machine is about to be taken away.
+    pub removal: RemovalSettings,
     /// Maximum bytes of unacknowledged evidence on disk; beyond it samples and progress are dropped first.
     pub spool_bytes: u64,
     /// Memory settings for images of the ranks.
@@ -127,11 +129,44 @@ impl AgentSettings {
             knowledge: CatalogueHandle::default(),
             job_logs: Vec::new(),
             checks: Vec::new(),
+            removal: RemovalSettings::default(),
             spool_bytes: 64 << 20,
             images: ImageSettings::default(),
             intervals: AgentIntervals::default(),
         }
     }
+}
+
+/// Sources of notices that a machine is about to be taken away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovalSettings {
+    /// Cloud whose metadata service is read; none is read if absent.
+    pub cloud: Option<CloudKind>,
+    /// Address of the metadata service (`host:port`); default: that of the cloud.
+    pub metadata: Option<String>,
+    /// File whose existence is a notice; its first line is the cause.
+    pub file: Option<PathBuf>,
+    /// Time before a planned removal from which the node is drained.
+    pub lead: Duration,
+}
+
+impl Default for RemovalSettings {
+    fn default() -> Self {
+        Self {
+            cloud: None,
+            metadata: None,
+            file: None,
+            lead: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Cloud with a metadata service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudKind {
+    Aws,
+    Azure,
+    Gcp,
 }
 
 /// Memory for images of the ranks, and the behaviour of a save when it is full.
@@ -242,6 +277,8 @@ pub struct AgentIntervals {
     pub nic: Duration,
     /// Poll interval of the ranks' steps.
     pub ranks: Duration,
+    /// Poll interval of notices that the machine is about to be taken away. AWS recommends 5 s.
+    pub removal: Duration,
     /// Interval between two OTLP exports of metrics.
     pub otlp: Duration,
     /// Minimum silence of a rank that counts as abnormal, even if its steps are faster.
@@ -279,6 +316,7 @@ impl Default for AgentIntervals {
             gpu_deadline: Duration::from_secs(5),
             nic: Duration::from_secs(2),
             ranks: Duration::from_secs(1),
+            removal: Duration::from_secs(5),
             otlp: Duration::from_secs(15),
             stall: Duration::from_secs(30),
             kill: Duration::from_secs(10),

@@ -290,6 +290,13 @@ pub const STATE_DIR_FULL: &str = "agent.state_dir_full";
 /// Signature of an agent's report that its state directory has room again.
 pub const STATE_DIR_HAS_ROOM: &str = "agent.state_dir_has_room";
 
+/// Signature of an agent's report that its machine is about to be taken away: a spot instance that ends, a host that is
+/// serviced.
+pub const REMOVAL_NOTICE: &str = "agent.removal-notice";
+
+/// Signature of an agent's report that its machine is no longer about to be taken away.
+pub const REMOVAL_NOTICE_WITHDRAWN: &str = "agent.removal-notice-withdrawn";
+
 /// Signature of the last line on standard error of a rank that ended itself with an error code and without a traceback.
 /// Its fields are `exit` and `message`.
 pub const EXIT_MESSAGE: &str = "agent.exit-message";

@@ -40,8 +40,9 @@ pub use checkpoint_counts::{CheckpointCounts, LaterAttempts, VoidCheckpoint, per
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
     CaseFinding, Classification, CopyTier, EXIT_MESSAGE, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
-    FAREWELL_SIGNATURE, FailedCheck, LAST_OUTPUT, LEASE_SIGNATURE, OUTPUT_AGE_FIELD, RestoreBytes, Role,
-    STATE_DIR_FULL, STATE_DIR_HAS_ROOM, SUPERVISOR_LOST, SampleRange, ShardSeal,
+    FAREWELL_SIGNATURE, FailedCheck, LAST_OUTPUT, LEASE_SIGNATURE, OUTPUT_AGE_FIELD, REMOVAL_NOTICE,
+    REMOVAL_NOTICE_WITHDRAWN, RestoreBytes, Role, STATE_DIR_FULL, STATE_DIR_HAS_ROOM, SUPERVISOR_LOST, SampleRange,
+    ShardSeal,
 };
 pub use fields::FieldValues;
 pub use fold::{FoldHasher, LookupMap};

@@ -20,6 +20,7 @@ use super::observe::LineReporter;
 use super::optics::OpticsCollector;
 use super::pci::PciCollector;
 use super::ras::RasClient;
+use super::removal::RemovalCollector;
 use super::spawn;
 use crate::clock;
 use crate::error::AgentError;
@@ -191,6 +192,15 @@ impl CollectorSet {
             EvidenceSource::FlightRecorder,
             Box::new(move || looking.run(&until)),
         )?;
+        if settings.removal.cloud.is_some() || settings.removal.file.is_some() {
+            let removal = RemovalCollector {
+                settings: settings.removal.clone(),
+                interval: intervals.removal,
+                intake: intake.clone(),
+                stop: stop.clone(),
+            };
+            start("removal", EvidenceSource::Host, Box::new(|| removal.run()))?;
+        }
         for plugin in &settings.checks {
             let check = PluginCollector {
                 plugin: plugin.clone(),

@@ -137,6 +137,11 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "poll interval of the steps of the ranks, ms",
     ),
     key(
+        "agent.intervals.removal_ms",
+        WAIT,
+        "poll interval of notices that this machine is about to be taken away, ms",
+    ),
+    key(
         "agent.intervals.reconnect_max_ms",
         WAIT,
         "maximum delay before a reconnect, ms",
@@ -261,6 +266,26 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "agent.rank_user",
         SettingKind::Name,
         "user that ranks run as, name or number; default the user of the agent, who can read the agent's key",
+    ),
+    key(
+        "agent.removal.cloud",
+        SettingKind::Choice(&["off", "aws", "azure", "gcp"]),
+        "cloud whose metadata service gives notice before it takes this machine away: the node is then drained",
+    ),
+    key(
+        "agent.removal.file",
+        SettingKind::Name,
+        "file whose existence is such a notice, its first line the cause; default none",
+    ),
+    key(
+        "agent.removal.lead_s",
+        SettingKind::Count(0, 604_800),
+        "time before a planned removal from which the node is drained, s",
+    ),
+    key(
+        "agent.removal.metadata",
+        SettingKind::Address,
+        "address of the metadata service, host:port; default that of the cloud",
     ),
     key(
         "agent.slots",

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rankguard_agent::{
-    CatalogueHandle, FullArenaPolicy, ImageSettings, KernelLogSource, OtlpProtocol, OtlpSettings, RankPeerPolicy,
+    CatalogueHandle, CloudKind, FullArenaPolicy, ImageSettings, KernelLogSource, OtlpProtocol, OtlpSettings,
+    RankPeerPolicy, RemovalSettings,
 };
 use rankguard_controller::{CatalogueFiles, PreflightMode};
 use rankguard_model::NodeId;
@@ -109,6 +110,7 @@ impl ResolvedConfig {
         if let Some(SettingValue::Checks(checks)) = self.value("agent.checks") {
             settings.checks.clone_from(checks);
         }
+        settings.removal = self.removal();
         settings.injection = self.value("agent.injection") == Some(&SettingValue::Switch(true));
         settings.flight_recorder_pipe = self.value("agent.flight_recorder_pipe") == Some(&SettingValue::Switch(true));
         settings.rank_peers = rank_peers(&self.text("agent.rank_peers"));
@@ -130,6 +132,21 @@ impl ResolvedConfig {
             *interval = self.wait(path);
         }
         settings
+    }
+
+    /// Returns the sources of notices that the machine is about to be taken away.
+    fn removal(&self) -> RemovalSettings {
+        RemovalSettings {
+            cloud: match self.text("agent.removal.cloud").as_str() {
+                "aws" => Some(CloudKind::Aws),
+                "azure" => Some(CloudKind::Azure),
+                "gcp" => Some(CloudKind::Gcp),
+                _ => None,
+            },
+            metadata: self.value("agent.removal.metadata").map(SettingValue::show),
+            file: self.value("agent.removal.file").map(|file| PathBuf::from(file.show())),
+            lead: Duration::from_secs(self.count("agent.removal.lead_s")),
+        }
     }
 
     fn alarms(&self) -> AlarmLimits {
@@ -244,6 +261,11 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
     all.extend([
         ("client.controller", text(CLIENT_CONTROLLER)),
         ("agent.otlp_protocol", text("grpc")),
+        ("agent.removal.cloud", text("off")),
+        (
+            "agent.removal.lead_s",
+            SettingValue::Count(agent.removal.lead.as_secs()),
+        ),
         ("log.filter", text(LOG_FILTER)),
         ("log.format", text("text")),
         (
@@ -442,6 +464,7 @@ fn intervals(intervals: &mut rankguard_agent::AgentIntervals) -> impl Iterator<I
         ("agent.intervals.gpu_deadline_ms", &mut intervals.gpu_deadline),
         ("agent.intervals.nic_ms", &mut intervals.nic),
         ("agent.intervals.ranks_ms", &mut intervals.ranks),
+        ("agent.intervals.removal_ms", &mut intervals.removal),
         ("agent.intervals.stall_ms", &mut intervals.stall),
         ("agent.intervals.kill_ms", &mut intervals.kill),
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
@@ -490,6 +513,8 @@ mod tests {
             "agent.otlp_endpoint",
             "agent.otlp_headers",
             "agent.rank_user",
+            "agent.removal.file",
+            "agent.removal.metadata",
             "controller.http_listen",
             "controller.metrics_listen",
             "controller.notify",

@@ -69,9 +69,21 @@ pub struct Node {
     /// Conditions of the machine of which the end has not been reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<LastingCondition>,
+    /// Notice that the machine is about to be taken away, while its agent reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) removal: Option<RemovalNotice>,
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
+}
+
+/// Notice that a machine is about to be taken away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RemovalNotice {
+    /// Its reason among those of the cordon.
+    pub(crate) reason: String,
+    /// True if nothing else drains the node.
+    pub(crate) is_only_drain: bool,
 }
 
 /// Something that a job needs and that one of its nodes lacks.
@@ -254,6 +266,7 @@ impl Fleet {
             links_up: BTreeMap::new(),
             drilled_links: BTreeSet::new(),
             conditions: Vec::new(),
+            removal: None,
             fences: BTreeMap::new(),
             info,
         };
@@ -265,6 +278,7 @@ impl Fleet {
                 node.conditions = known.conditions;
             }
             node.cordon = known.cordon;
+            node.removal = known.removal;
             node.uncordoned_fault = known.uncordoned_fault;
             node.fences = known.fences;
             node.suspected = known.suspected;
@@ -341,6 +355,70 @@ impl Fleet {
         if let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) {
             cordon.drains = true;
         }
+        if let Some(notice) = self.nodes.get_mut(node).and_then(|node| node.removal.as_mut()) {
+            notice.is_only_drain = false;
+        }
+    }
+
+    /// Returns true if the machine of the node is about to be taken away.
+    pub(crate) fn is_to_be_removed(&self, node: &NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.removal.is_some())
+    }
+
+    /// Returns the reasons why nodes are drained, in words.
+    pub(crate) fn describe_drains(&self, drained: &[&NodeId]) -> String {
+        let names = |is_removed: bool| {
+            let nodes = drained.iter().filter(|node| self.is_to_be_removed(node) == is_removed);
+            nodes.map(|node| node.as_str()).collect::<Vec<_>>()
+        };
+        let (by_operator, removed) = (names(false), names(true));
+        let of_operator = (!by_operator.is_empty()).then(|| format!("an operator drains {}", by_operator.join(" ")));
+        let of_machines = match removed[..] {
+            [] => None,
+            [node] => Some(format!("the machine of {node} is about to be taken away")),
+            _ => Some(format!(
+                "the machines of {} are about to be taken away",
+                removed.join(" ")
+            )),
+        };
+        of_operator
+            .into_iter()
+            .chain(of_machines)
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
+    /// Records a notice that the machine of a cordoned node is about to be taken away, and drains the node.
+    pub(crate) fn note_removal(&mut self, node: &NodeId, reason: &str) {
+        let Some(node) = self.nodes.get_mut(node) else { return };
+        let Some(cordon) = node.cordon.as_mut() else { return };
+        let earlier = node.removal.take();
+        let is_only_drain = earlier.map_or(!cordon.drains, |earlier| earlier.is_only_drain);
+        cordon.drains = true;
+        node.removal = Some(RemovalNotice {
+            reason: reason.to_owned(),
+            is_only_drain,
+        });
+    }
+
+    /// Ends the notice of a node, and its reason and drain, if nothing else asked for them. Returns true if the node had a
+    /// notice.
+    pub(crate) fn withdraw_removal(&mut self, node: &NodeId) -> bool {
+        let Some(node) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        let Some(notice) = node.removal.take() else {
+            return false;
+        };
+        if let Some(cordon) = node.cordon.take() {
+            let others: Vec<&str> = cordon.reasons().filter(|reason| *reason != notice.reason).collect();
+            node.cordon = (!others.is_empty()).then(|| Cordon {
+                reason: others.join(CORDON_REASON_END),
+                drains: cordon.drains && !notice.is_only_drain,
+                ..cordon
+            });
+        }
+        true
     }
 
     /// Returns true if the node is being drained.
@@ -362,6 +440,7 @@ impl Fleet {
     pub fn uncordon(&mut self, node: &NodeId) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.cordon = None;
+            node.removal = None;
         }
     }
 

@@ -19,6 +19,7 @@ mod preparation;
 mod present_faults;
 mod progress;
 mod refusals;
+mod removal_notices;
 mod required_size;
 mod restored_journals;
 mod resume_sources;

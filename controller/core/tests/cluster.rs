@@ -7,10 +7,10 @@ use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_core::{Action, ChunkName, DecisionState, Event, Job, Policy, StampedEvent, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    AgentOrder, Case, CheckpointPolicy, CheckpointTiers, ClassId, Classification, ClockOffset, Device, DeviceKind,
-    Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FailedCheck, FieldValues, Generation, JobId, JobSpec,
-    NodeHistory, NodeId, NodeInfo, NodeRange, NodeState, ProcessExit, Rank, RankRef, RetentionPolicy, Role,
-    RunningRank, Sequence, ShardSeal, Step, Timestamp,
+    AgentOrder, Case, CheckpointCall, CheckpointPolicy, CheckpointTiers, ClassId, Classification, ClockOffset, Device,
+    DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FailedCheck, FieldValues, Generation,
+    JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, NodeState, ProcessExit, Rank, RankRef, RetentionPolicy,
+    Role, RunningRank, Sequence, ShardSeal, Step, Timestamp,
 };
 
 /// Four nodes with two slots each, and a job with at most four nodes.
@@ -347,6 +347,24 @@ impl Cluster {
             own_ms: None,
         };
         self.rank_says(rank, body, Vec::new());
+    }
+
+    /// All ranks store the step that they were called to checkpoint.
+    pub(crate) fn checkpoint_called(&mut self) {
+        let called = self.orders.iter().rev().find_map(|(_, order)| match order {
+            AgentOrder::Checkpoint {
+                call: CheckpointCall::At { step },
+                ..
+            } => Some(step.0),
+            _ => None,
+        });
+        self.checkpoint(called.expect("a step is called"));
+    }
+
+    /// Returns true if an order calls the job to checkpoint.
+    pub(crate) fn is_called(&self) -> bool {
+        let is_call = |order: &AgentOrder| matches!(order, AgentOrder::Checkpoint { .. });
+        self.orders.iter().any(|(_, order)| is_call(order))
     }
 
     pub(crate) fn cases(&self) -> Vec<&Case> {

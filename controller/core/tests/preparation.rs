@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rankguard_core::{DecisionState, Event, Policy};
 use rankguard_model::{
-    AgentOrder, CheckpointCall, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeInfo, NodeRange,
-    PrepareOrder, RankRef, RunningRank, StandbyPolicy,
+    AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeInfo, NodeRange, PrepareOrder,
+    RankRef, RunningRank, StandbyPolicy,
 };
 
 use crate::cluster::{Cluster, job, node};
@@ -86,7 +86,7 @@ fn join(cluster: &mut Cluster, number: u32, incarnation: &str) {
 
 impl Cluster {
     /// Carries out the orders of a new generation.
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         for _ in 0..4 {
             self.obey();
             if let Some(look) = self.looks.pop() {
@@ -103,18 +103,6 @@ impl Cluster {
                 });
             }
         }
-    }
-
-    /// All ranks store the step that they were called to checkpoint.
-    fn checkpoint_called(&mut self) {
-        let called = self.orders.iter().rev().find_map(|(_, order)| match order {
-            AgentOrder::Checkpoint {
-                call: CheckpointCall::At { step },
-                ..
-            } => Some(step.0),
-            _ => None,
-        });
-        self.checkpoint(called.expect("a step is called"));
     }
 
     /// Removes the orders to prepare from the sent ones and returns them.
@@ -135,11 +123,6 @@ impl Cluster {
         all.filter(|(_, wanted)| wanted.standby.is_some())
             .map(|(node, _)| node)
             .collect()
-    }
-
-    fn is_called(&self) -> bool {
-        let is_call = |order: &AgentOrder| matches!(order, AgentOrder::Checkpoint { .. });
-        self.orders.iter().any(|(_, order)| is_call(order))
     }
 
     fn report_prepared(&mut self, number: u32, problem: Option<&str>) {

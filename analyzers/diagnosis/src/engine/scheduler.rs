@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_faults::classes;
-use rankguard_model::{Entity, NodeId, Role};
+use rankguard_model::{Entity, NodeId, REMOVAL_NOTICE, Role};
 
 use super::{FailureFamily, confidence, roots};
 use crate::first_rank::PROCESS_HOST_FIELD;
@@ -139,6 +139,9 @@ const NODE_FIELDS: [&str; 5] = ["node", "nodes", "failed_node", "requeued_node",
 
 /// Returns the node that a scheduler reports as lost, if the message names one.
 fn lost_node(sign: &Signal) -> Option<Entity> {
+    if sign.is_signed(REMOVAL_NOTICE) {
+        return Some(sign.entity.clone());
+    }
     sign.class()
         .filter(|class| class.as_str() == classes::SLURM_NODE_FAIL)?;
     if let Entity::Node { node } = &sign.entity

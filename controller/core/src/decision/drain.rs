@@ -1,4 +1,4 @@
-//! Cordon, drain and removal of nodes by operators.
+//! Cordon, drain and removal of nodes by operators, and the drain of a machine that is about to be taken away.
 //!
 //! A drained node is cordoned, its job is called to checkpoint, and moves to free nodes right after the commit. If
 //! there are too few free nodes, the job moves after a later commit. A job without checkpoints never moves, because it
@@ -7,7 +7,9 @@
 //! Standby processes on the new nodes are prepared before ([`super::preparation`]); the job is then called to checkpoint
 //! once more.
 
-use rankguard_model::{Generation, JobId, NodeId, Step};
+use rankguard_model::{
+    Evidence, EvidenceBody, EvidenceSource, Generation, JobId, NodeId, REMOVAL_NOTICE, REMOVAL_NOTICE_WITHDRAWN, Step,
+};
 
 use super::DecisionContext;
 use crate::fleet::{Cordon, ReasonPlace};
@@ -38,6 +40,54 @@ impl DecisionContext<'_> {
         self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
     }
 
+    /// Drains a node whose agent reports that its machine is about to be taken away, until the agent reports otherwise.
+    pub(super) fn watch_removal_notice(&mut self, evidence: &Evidence) {
+        let node = &evidence.id.node;
+        if evidence.source != EvidenceSource::Host || evidence.entity.node() != Some(node) {
+            return;
+        }
+        let EvidenceBody::Line { text, .. } = &evidence.body else {
+            return;
+        };
+        let signatures = || evidence.marks.iter().map(|mark| mark.signature.as_str());
+        if signatures().any(|signature| signature == REMOVAL_NOTICE) {
+            self.drain_before_removal(node, text);
+        } else if signatures().any(|signature| signature == REMOVAL_NOTICE_WITHDRAWN) {
+            self.withdraw_removal_notice(node);
+        }
+    }
+
+    fn drain_before_removal(&mut self, node: &NodeId, reason: &str) {
+        self.state.fleet.withdraw_removal(node);
+        self.add_cordon_reason(node, reason, ReasonPlace::First);
+        self.state.fleet.cordon(
+            node,
+            Cordon {
+                since: self.at,
+                reason: reason.to_owned(),
+                case: None,
+                limit: 0,
+                drains: false,
+            },
+        );
+        self.state.fleet.note_removal(node, reason);
+        self.node_span(node);
+        let why = format!("the machine of node {node} is about to be taken away");
+        self.settle_uncordoned_fault(node, &why);
+        self.announce(format!("node {node} is drained: {reason}"));
+        self.snapshot_at_once(node, &why);
+    }
+
+    /// Returns a node to use whose machine is not taken away, unless it is out of use for another reason.
+    pub(super) fn withdraw_removal_notice(&mut self, node: &NodeId) {
+        if !self.state.fleet.withdraw_removal(node) {
+            return;
+        }
+        self.announce(format!("the machine of node {node} is not taken away"));
+        self.node_span(node);
+        self.offer_node();
+    }
+
     /// Moves a job away from drained nodes after a commit.
     pub(super) fn drain_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
         let Some(job) = self.state.jobs.get(name) else { return };
@@ -65,11 +115,14 @@ impl DecisionContext<'_> {
             return;
         }
         let added: Vec<NodeId> = nodes.into_iter().filter(|node| !job.nodes().contains(node)).collect();
-        if self.awaits_preparation(name, &added) {
+        // A machine that is about to be taken away leaves no time for it.
+        let is_urgent = drained.iter().any(|node| self.state.fleet.is_to_be_removed(node));
+        if !is_urgent && self.awaits_preparation(name, &added) {
             return self.ask_growth_after_preparation(name);
         }
-        let names: Vec<&str> = drained.iter().map(NodeId::as_str).collect();
-        self.place(name, None, vec![format!("an operator drains {}", names.join(" "))]);
+        let drained: Vec<&NodeId> = drained.iter().collect();
+        let reasons = self.state.fleet.describe_drains(&drained);
+        self.place(name, None, vec![reasons]);
     }
 
     /// Removes a lost node that has no part in a job.

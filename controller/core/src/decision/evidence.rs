@@ -37,6 +37,7 @@ impl DecisionContext<'_> {
         self.restore_retried(evidence);
         self.ras_answered(evidence);
         self.restore_failed(evidence);
+        self.watch_removal_notice(evidence);
         self.watch_risk(evidence);
     }
 

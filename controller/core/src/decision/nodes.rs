@@ -41,6 +41,8 @@ impl DecisionContext<'_> {
         if restarted {
             self.forget_refusals(&node);
             self.drop_measured_conditions(&node);
+            // The new agent reports it again if it is still so.
+            self.withdraw_removal_notice(&node);
             // The ranks of the old agent died with it, and so did its reports of their ends.
             self.ranks_vanished(info, last_heard, boot);
         }

@@ -47,31 +47,34 @@ impl DecisionContext<'_> {
     pub(super) fn snapshot_on_risk(&mut self, node: &NodeId, why: &str) {
         let pause = self.state.policy.risk_ms;
         let at = self.at;
-        let of = self
-            .state
-            .jobs
-            .iter()
-            .find(|(_, job)| job.is_running() && job.spec.checkpoint.is_some() && job.nodes().contains(node));
-        let Some(name) = of.map(|(name, _)| name.clone()).filter(|_| pause > 0) else {
+        let Some(job) = self.saving_job_on(node).filter(|_| pause > 0) else {
             return;
         };
-        let Some(job) = self.state.jobs.get_mut(&name) else {
+        let is_recent = |last: Timestamp| at < last.after(Duration::from_millis(pause));
+        if !job.calls.at_risk.is_some_and(is_recent) {
+            self.snapshot_at_once(node, why);
+        }
+    }
+
+    /// Calls a checkpoint of the running job with ranks on a node.
+    pub(super) fn snapshot_at_once(&mut self, node: &NodeId, why: &str) {
+        let at = self.at;
+        let Some(job) = self.saving_job_on(node).filter(|job| pace(at, job).is_some()) else {
             return;
         };
-        if job
-            .calls
-            .at_risk
-            .is_some_and(|last| at < last.after(Duration::from_millis(pause)))
-        {
-            return;
+        let name = job.spec.id.clone();
+        if let Some(job) = self.state.jobs.get_mut(&name) {
+            job.calls.at_risk = Some(at);
         }
-        if pace(at, job).is_none() {
-            return;
-        }
-        job.calls.at_risk = Some(at);
         if let Some(CheckpointCall::At { step }) = self.call_checkpoint(&name) {
             self.announce(format!("job {name} checkpoints step {step} at once: {why}"));
         }
+    }
+
+    /// Returns the running job with checkpoints that has ranks on a node.
+    fn saving_job_on(&self, node: &NodeId) -> Option<&Job> {
+        let mut jobs = self.state.jobs.values();
+        jobs.find(|job| job.is_running() && job.spec.checkpoint.is_some() && job.nodes().contains(node))
     }
 
     /// Calls the nearest step that every rank can learn of in time. Returns `None` before this generation's first step.

@@ -163,17 +163,23 @@ impl DecisionState {
     pub(super) fn drain_reason(&self, job: &Job) -> Option<String> {
         let is_up = matches!(job.phase(), JobPhase::Starting | JobPhase::Running);
         let nodes = job.nodes_with_work();
-        let drained = nodes.iter().filter(|node| self.fleet.is_draining(node));
-        let names: Vec<&str> = drained.map(NodeId::as_str).collect();
-        if !is_up || names.is_empty() {
+        let drained: Vec<&NodeId> = nodes.iter().filter(|node| self.fleet.is_draining(node)).collect();
+        if !is_up || drained.is_empty() {
             return None;
         }
-        let names = names.join(" ");
         if job.spec.checkpoint.is_none() {
-            return Some(format!(
-                "an operator drains {names}; the job has no checkpoints and does not move"
-            ));
+            let why = self.fleet.describe_drains(&drained);
+            return Some(format!("{why}; the job has no checkpoints and does not move"));
         }
+        let names: Vec<&str> = drained.iter().map(|node| node.as_str()).collect();
+        let names = names.join(" ");
+        let removed = drained.iter().filter(|node| self.fleet.is_to_be_removed(node)).count();
+        let which = match removed {
+            0 => "which an operator drains",
+            1 if drained.len() == 1 => "whose machine is about to be taken away",
+            _ if removed == drained.len() => "whose machines are about to be taken away",
+            _ => "which are drained",
+        };
         let counts = &job.checkpoints.counts;
         let failure = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0);
         let condition = match (failure, counts.void_in_row) {
@@ -182,11 +188,9 @@ impl DecisionState {
             (Some(void), many) => format!(", and the last {many} failed: {}", void.reason),
         };
         Some(match self.nodes_lacking_to_move(job) {
-            None => format!("it leaves {names}, which an operator drains, after its next checkpoint{condition}"),
+            None => format!("it leaves {names}, {which}, after its next checkpoint{condition}"),
             Some(lack) => {
-                format!(
-                    "it leaves {names}, which an operator drains, after a checkpoint with enough free nodes{condition}; {lack}"
-                )
+                format!("it leaves {names}, {which}, after a checkpoint with enough free nodes{condition}; {lack}")
             }
         })
     }
