@@ -83,7 +83,8 @@ impl BatchBuilder<'_> {
             return;
         }
         info!(%node, incarnation = info.incarnation, slots = info.slots, "agent joined");
-        if is_other && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
+        let has_ended = is_other || self.roster.has_cut_off_other(&node, &info.incarnation);
+        if has_ended && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
             // The connection of the agent before was not closed, as after a power failure.
             let last_heard = self.liveness.last_heard(&node);
             let node = node.clone();
@@ -97,9 +98,8 @@ impl BatchBuilder<'_> {
 
     /// Handles the end of a session. The end of a session that another one has replaced is ignored.
     fn leave(&mut self, session: SessionId, node: NodeId) {
-        let is_current = self.roster.is_current(&node, session);
-        self.roster.leave(&node, session);
-        if is_current && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
+        let is_newest = self.roster.leave(&node, session);
+        if is_newest && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
             let last_heard = self.liveness.last_heard(&node);
             self.event(Event::SessionEnded { node, last_heard }, DeferredReply::Nothing);
         }

@@ -171,7 +171,12 @@ impl AgentSession {
                     Ok(None) => break Ok(()),
                     Err(status) => break Err(status),
                 },
-                reason = &mut closed => return Err(reason.unwrap_or_else(|_| stopping())),
+                reason = &mut closed => {
+                    // The agent receives the reason whether or not the event loop takes inputs.
+                    let reason = reason.unwrap_or_else(|_| stopping());
+                    let _ = timeout(FAREWELL_DEADLINE, self.outbound.send(Err(reason))).await;
+                    return self.forward_input(LoopInput::Left { session, node }).await;
+                }
             }
         };
         if let Err(status) = &ended {

@@ -53,6 +53,9 @@ struct SessionEntry {
 #[derive(Debug, Default)]
 pub(crate) struct SessionTable {
     seats: BTreeMap<NodeId, SessionEntry>,
+    /// Sessions with a connection that a message found closed, with the incarnations of their agents, until each reports its
+    /// end.
+    cut_off: BTreeMap<NodeId, (SessionId, String)>,
 }
 
 impl SessionTable {
@@ -64,6 +67,7 @@ impl SessionTable {
             link,
             welcomed: false,
         };
+        self.cut_off.remove(node);
         if let Some(old) = self.seats.insert(node.clone(), seat) {
             close(old, Status::aborted(format!("node {node} has opened another session")));
         }
@@ -84,11 +88,19 @@ impl SessionTable {
         self.seats.len()
     }
 
-    /// Removes a session that ended by itself.
-    pub(crate) fn leave(&mut self, node: &NodeId, session: SessionId) {
+    /// Removes a session that has ended. Returns true if it was the newest of its node and its end was not expected: neither
+    /// was it closed for a reason that the decision core knows, nor has another one replaced it.
+    pub(crate) fn leave(&mut self, node: &NodeId, session: SessionId) -> bool {
         if self.is_current(node, session) {
-            self.seats.remove(node);
+            return self.seats.remove(node).is_some();
         }
+        let is_cut_off = self.cut_off.get(node).is_some_and(|(known, _)| *known == session);
+        is_cut_off && self.cut_off.remove(node).is_some()
+    }
+
+    /// Returns true if a session of another agent of the node was cut off and has not reported its end.
+    pub(crate) fn has_cut_off_other(&self, node: &NodeId, incarnation: &str) -> bool {
+        self.cut_off.get(node).is_some_and(|(_, known)| known != incarnation)
     }
 
     /// Returns the nodes with a session.
@@ -141,7 +153,7 @@ impl SessionTable {
         match seat.link.outbound.try_send(Ok(message)) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => {
-                self.seats.remove(node);
+                self.cut_off(node);
                 false
             }
             Err(TrySendError::Full(_)) => {
@@ -150,6 +162,13 @@ impl SessionTable {
                 self.close(node, Status::resource_exhausted(reason));
                 false
             }
+        }
+    }
+
+    /// Removes a session with a closed connection. It reports its end as the others do.
+    fn cut_off(&mut self, node: &NodeId) {
+        if let Some(seat) = self.seats.remove(node) {
+            self.cut_off.insert(node.clone(), (seat.session, seat.incarnation));
         }
     }
 }
@@ -290,6 +309,38 @@ mod tests {
             closed.try_recv().expect("a reason").code(),
             tonic::Code::ResourceExhausted
         );
+    }
+
+    /// An agent that was killed: the controller sends it a message before it receives the end of the connection.
+    #[test]
+    fn a_session_that_a_message_did_not_reach_still_reports_its_end_once() {
+        let node = NodeId::from("n1");
+        let mut roster = SessionTable::default();
+        let (link, messages, mut closed) = link();
+        roster.register_session(&node, SessionId(1), "1", link);
+        roster.welcome(&node, SessionId(1), joined());
+        drop(messages);
+        assert!(!roster.send(&node, ack(1)));
+        assert!(!roster.is_seated(&node));
+        assert!(closed.try_recv().is_err(), "its task ends without a reason");
+        assert!(roster.has_cut_off_other(&node, "2") && !roster.has_cut_off_other(&node, "1"));
+        assert!(roster.leave(&node, SessionId(1)));
+        assert!(!roster.leave(&node, SessionId(1)));
+    }
+
+    #[test]
+    fn the_end_of_a_session_that_another_replaced_or_the_controller_closed_is_expected() {
+        let node = NodeId::from("n1");
+        let mut roster = SessionTable::default();
+        let ((first, first_messages, _), (second, _messages, _closed)) = (link(), link());
+        roster.register_session(&node, SessionId(1), "1", first);
+        roster.welcome(&node, SessionId(1), joined());
+        drop(first_messages);
+        assert!(!roster.send(&node, ack(1)));
+        roster.register_session(&node, SessionId(2), "1", second);
+        assert!(!roster.leave(&node, SessionId(1)));
+        roster.close(&node, Status::unavailable("silent for too long; join again"));
+        assert!(!roster.leave(&node, SessionId(2)));
     }
 
     #[test]
