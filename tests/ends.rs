@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rankguard_model::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -103,4 +105,37 @@ fn connections_that_a_killed_rank_severs_are_no_cause() {
     let all = cases(&cluster, 1);
     assert_eq!(all[0]["verdict"]["class"], "killed-by-signal", "{:#}", all[0]);
     assert_eq!(all[0]["verdict"]["root_rank"], 1, "{:#}", all[0]);
+}
+
+/// Returns the present time in the format of RFC 3339, with milliseconds.
+fn now() -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    Timestamp(0).after(since_epoch.expect("after the epoch")).to_string()
+}
+
+/// Length of a time in that format up to the milliseconds.
+const MILLIS: usize = "2026-12-01T00:58:59.418".len();
+
+/// The supervisor notices the end at once, and the agent reads its report two seconds later.
+#[test]
+fn an_end_is_dated_when_the_supervisor_notices_it() {
+    let cluster = nodes::Cluster::start_configured(2, 1, SETTINGS);
+    let folder = cluster.folder("pair");
+    let pids = pair(&cluster, &folder, "exit 0");
+    for agent in &cluster.agents {
+        agent.signal(Signal::STOP);
+    }
+    let killed_at = now();
+    kill_process(pids[1], Signal::KILL).expect("it runs");
+    std::thread::sleep(Duration::from_secs(2));
+    let resumed_at = now();
+    for agent in &cluster.agents {
+        agent.signal(Signal::CONT);
+    }
+    let all = cases(&cluster, 1);
+    assert_eq!(all[0]["verdict"]["root_rank"], 1, "{:#}", all[0]);
+    let ended_at = all[0]["findings"][0]["at"].as_str().expect("a time");
+    // Both have the same format up to the milliseconds.
+    let is_between = killed_at[..MILLIS] <= ended_at[..MILLIS] && ended_at[..MILLIS] < resumed_at[..MILLIS];
+    assert!(is_between, "{killed_at} {resumed_at} {:#}", all[0]);
 }

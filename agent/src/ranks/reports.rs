@@ -106,7 +106,7 @@ impl RankEvents for RankReports {
             rank: rank.clone(),
             end,
             ended_by_agent: self.roster.is_ending(rank),
-            ended_at: clock::now(),
+            ended_at: end.noticed_at.unwrap_or_else(clock::now),
             roster: self.roster.clone(),
             intake: self.intake.clone(),
             job_logs: self.job_logs.clone(),
@@ -143,7 +143,7 @@ impl ExitReport {
         self.kernel_log.read_all(KERNEL_LOG);
         self.job_logs.finish(self.rank.clone(), LAST_WORDS);
         self.flight.finish(&self.rank);
-        let RankEnd { pid, exit, lost } = self.end;
+        let RankEnd { pid, exit, lost, .. } = self.end;
         let entity = self.roster.entity(&self.rank);
         let files = self.files.as_ref();
         if let Some((body, mark)) = files.and_then(|files| exit_message(&files.stderr, exit)) {

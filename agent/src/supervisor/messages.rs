@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_model::StandbyCommand;
+use rankguard_model::{StandbyCommand, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Message from the agent.
@@ -57,6 +57,10 @@ pub(super) enum SupervisorReport {
         pid: u32,
         /// Status as returned by `wait`.
         status: i32,
+        /// Time on the node's wall clock at which the supervisor noticed the end; absent in reports of older supervisors. The
+        /// agent may read the report much later.
+        #[serde(default)]
+        noticed_at: Option<Timestamp>,
     },
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use rankguard_model::{ProcessExit, RankRef};
+use rankguard_model::{ProcessExit, RankRef, Timestamp};
 
 use super::messages::StartStage;
 
@@ -21,13 +21,20 @@ pub(crate) trait RankEvents: fmt::Debug + Send + Sync {
 pub(crate) struct RankEnd {
     pub(crate) pid: u32,
     pub(crate) exit: ProcessExit,
+    /// Time on the node's wall clock at which its supervisor noticed the end; absent if only its report is known.
+    pub(crate) noticed_at: Option<Timestamp>,
     /// Loss of its supervisor, with which it ended.
     pub(crate) lost: Option<SupervisorLoss>,
 }
 
 impl RankEnd {
     pub(crate) fn new(pid: u32, exit: ProcessExit) -> Self {
-        Self { pid, exit, lost: None }
+        Self {
+            pid,
+            exit,
+            noticed_at: None,
+            lost: None,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use super::rank_user::RankUser;
 use super::standby::{StandbyNews, StandbyProcess, StartedAs};
 use super::start::{StartFailure, StartedRank, find_user, start_rank};
 use crate::boot_clock::boot_now;
+use crate::clock;
 use crate::packets::{PacketChannel, wait_ready};
 use crate::processes::{ProcessCgroup, ProcessTable, end_processes, enter_own_cgroup, first_ended_child};
 
@@ -358,6 +359,7 @@ impl RankSupervisor {
     /// Collects the exits of all children that have ended. Reparented orphans are only reaped.
     fn collect_exits(&mut self) {
         while let Some(pid) = first_ended_child() {
+            let noticed_at = Some(clock::now());
             let number = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
             let rank = self.ranks.remove(&number);
             let standby = self.standbys.iter().position(|standby| standby.pid == number);
@@ -380,6 +382,7 @@ impl RankSupervisor {
                     rank: rank.rank,
                     pid: number,
                     status: status.as_raw(),
+                    noticed_at,
                 });
             }
         }

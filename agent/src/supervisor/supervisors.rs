@@ -414,6 +414,7 @@ impl SupervisorsShared {
             let end = RankEnd {
                 pid,
                 exit: ProcessExit::Signal(9),
+                noticed_at: None,
                 lost,
             };
             self.events.exited(&generation.rank(rank), end);
@@ -494,7 +495,12 @@ impl SupervisorsShared {
                 self.events
                     .exited(&generation.rank(rank), RankEnd::new(pid, ProcessExit::Left));
             }
-            SupervisorReport::Exited { rank, pid, status } => {
+            SupervisorReport::Exited {
+                rank,
+                pid,
+                status,
+                noticed_at,
+            } => {
                 {
                     let mut state = generation.lock();
                     state.running.remove(&rank);
@@ -503,8 +509,11 @@ impl SupervisorsShared {
                         generation.handle.ask_to_end();
                     }
                 }
-                self.events
-                    .exited(&generation.rank(rank), RankEnd::new(pid, exit_of(status)));
+                let end = RankEnd {
+                    noticed_at,
+                    ..RankEnd::new(pid, exit_of(status))
+                };
+                self.events.exited(&generation.rank(rank), end);
             }
         }
     }
