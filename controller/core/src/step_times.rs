@@ -40,7 +40,7 @@ const FEW: usize = 3;
 const PAIR: usize = 2;
 /// Reports between two measurements of the pace of a rank.
 const PACE_REPORTS: usize = REPORTS / 2;
-/// Reports in a row that are not slow, after which an earlier slow one does not count as the beginning.
+/// Reports in a row that are not slow, after which earlier slow ones do not count as the beginning.
 const QUICK: usize = REPORTS / 2;
 
 /// Step times of one generation's ranks.
@@ -81,6 +81,12 @@ struct RankStepTimes {
     slow_from: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "is_zero")]
     quick: usize,
+    /// Slow reports minus others since `slow_from` (since rules 9).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    slow_balance: usize,
+    /// Times of `recent` (since rules 9).
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    recent_at: VecDeque<Timestamp>,
     /// True if the rank was in the usual range at the newest comparison.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_usual: bool,
@@ -136,7 +142,18 @@ pub(crate) enum SpeedChange {
 
 impl StepTimes {
     /// Records a step report. Late and repeated reports are ignored.
-    pub(crate) fn note(&mut self, at: Timestamp, rank: Rank, step: Step, step_ms: f64, own_ms: Option<f64>) {
+    ///
+    /// With `is_exact` (since rules 9), a rank becomes slow at the first report from which on most are slow; before, a single
+    /// one shortly before counted as well, and a rank that was slow at the first comparison had been so from its first step.
+    pub(crate) fn note(
+        &mut self,
+        at: Timestamp,
+        rank: Rank,
+        step: Step,
+        step_ms: f64,
+        own_ms: Option<f64>,
+        is_exact: bool,
+    ) {
         let (usual, shift) = (self.usual, self.shift.unwrap_or(1.0));
         let steps = self.ranks.entry(rank).or_default();
         let took = own_ms.unwrap_or(step_ms);
@@ -147,14 +164,21 @@ impl StepTimes {
         if steps.own != own_ms.is_some() {
             steps.own = own_ms.is_some();
             steps.recent.clear();
+            steps.recent_at.clear();
             (steps.pace, steps.slow_from, steps.quick) = (None, None, 0);
         }
         steps.first_at.get_or_insert(at);
-        steps.note_beginning(at, took, steps.pace.map(|pace| pace * shift).or(usual));
+        if let Some(reference) = steps.pace.map(|pace| pace * shift).or(usual) {
+            steps.note_beginning(at, took, reference, is_exact);
+        }
         if steps.recent.len() >= REPORTS {
             steps.recent.pop_front();
+            steps.recent_at.pop_front();
         }
         steps.recent.push_back(took);
+        if is_exact {
+            steps.recent_at.push_back(at);
+        }
         steps.measure_pace();
     }
 
@@ -226,7 +250,7 @@ impl StepTimes {
             let is_slow = is_slower || pace.is_some();
             if is_slow && is_first {
                 // It was slow before the first comparison.
-                steps.slow_from = steps.slow_from.or(steps.first_at);
+                steps.find_beginning(compared.usual);
             }
             let now = SlowRank {
                 step_ms: *own,
@@ -346,18 +370,40 @@ impl RankStepTimes {
     }
 
     /// Records whether a report is slow against a step time.
-    fn note_beginning(&mut self, at: Timestamp, took: f64, reference: Option<f64>) {
-        let Some(reference) = reference else { return };
+    fn note_beginning(&mut self, at: Timestamp, took: f64, reference: f64, is_exact: bool) {
         if took >= SLOW * reference {
+            self.slow_balance = if self.slow_from.is_some() { self.slow_balance } else { 0 };
             self.slow_from.get_or_insert(at);
+            self.slow_balance = (self.slow_balance + 1).min(REPORTS);
             self.quick = 0;
             return;
         }
         self.quick += 1;
+        self.slow_balance = self.slow_balance.saturating_sub(1);
         // A rank that was slow from its first step is quick against its own pace.
         let is_slower = self.slow.is_some() || self.looks > 0;
-        if self.quick >= QUICK && !is_slower {
+        let is_over = self.quick >= QUICK || is_exact && self.slow_balance == 0;
+        if is_over && !is_slower {
             self.slow_from = None;
+        }
+    }
+
+    /// Finds the beginning among the reports of a rank that is slow at the first comparison. If all of them are slow, it was
+    /// slow from its first step.
+    fn find_beginning(&mut self, reference: f64) {
+        if self.recent_at.len() < self.recent.len() {
+            self.slow_from = self.slow_from.or(self.first_at);
+            return;
+        }
+        let took = self.recent.iter().zip(&self.recent_at);
+        let reports: Vec<(Timestamp, f64)> = took.map(|(took, at)| (*at, *took)).collect();
+        if reports.iter().all(|(_, took)| *took >= SLOW * reference) {
+            self.slow_from = self.first_at;
+            return;
+        }
+        (self.slow_from, self.quick) = (None, 0);
+        for (at, took) in reports {
+            self.note_beginning(at, took, reference, true);
         }
     }
 
@@ -448,6 +494,7 @@ mod tests {
                     Step(second + 1),
                     130.0 + f64::from(rank) / 10.0,
                     own(rank),
+                    true,
                 );
             }
             told.extend(
@@ -507,10 +554,10 @@ mod tests {
     fn what_is_no_time_and_what_comes_again_changes_nothing() {
         let mut tempo = StepTimes::default();
         for took in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
-            tempo.note(Timestamp(0), Rank(0), Step(1), took, None);
+            tempo.note(Timestamp(0), Rank(0), Step(1), took, None, true);
         }
-        tempo.note(Timestamp(0), Rank(0), Step(1), 5.0, None);
-        tempo.note(Timestamp(0), Rank(0), Step(1), 7.0, None);
+        tempo.note(Timestamp(0), Rank(0), Step(1), 5.0, None, true);
+        tempo.note(Timestamp(0), Rank(0), Step(1), 7.0, None, true);
         assert_eq!(tempo.ranks[&Rank(0)].recent, [5.0]);
     }
 
@@ -540,7 +587,7 @@ mod tests {
         for second in 0..200 {
             let slow = if second < 60 { 100.0 } else { 300.0 };
             for (rank, own) in [(0, 100.0), (1, slow)] {
-                tempo.note(second_at(second), Rank(rank), Step(second + 1), own, Some(own));
+                tempo.note(second_at(second), Rank(rank), Step(second + 1), own, Some(own), true);
             }
             assert_eq!(tempo.look(second_at(second), &places(2), false), []);
         }
@@ -601,6 +648,32 @@ mod tests {
         );
     }
 
+    /// A step took longer for another reason shortly before.
+    #[test]
+    fn a_slow_step_before_the_first_slow_one_in_a_row_is_no_beginning() {
+        let mut tempo = StepTimes::default();
+        assert_eq!(run(&mut tempo, 0, 60, five(101.0)), []);
+        assert_eq!(run(&mut tempo, 60, 1, five(300.0)), []);
+        assert_eq!(run(&mut tempo, 61, 2, five(101.0)), []);
+        let told = run(&mut tempo, 63, 60, five(130.0));
+        assert!(
+            matches!(told[..], [(_, Rank(5), SpeedChange::Slow(slow))] if slow.since == second_at(63)),
+            "{told:?}"
+        );
+    }
+
+    /// Its first reports, from before the first comparison, were as fast as those of the others.
+    #[test]
+    fn a_rank_that_is_slow_at_the_first_comparison_is_so_since_its_first_slow_step() {
+        let mut tempo = StepTimes::default();
+        assert_eq!(run(&mut tempo, 0, 6, five(101.0)), []);
+        let told = run(&mut tempo, 6, 60, five(130.0));
+        assert!(
+            matches!(told[..], [(_, Rank(5), SpeedChange::Slow(slow))] if slow.since == second_at(6)),
+            "{told:?}"
+        );
+    }
+
     #[test]
     fn noise_of_a_pair_names_none() {
         let mut tempo = StepTimes::default();
@@ -615,6 +688,7 @@ mod tests {
                     Step(second + 1),
                     own,
                     Some(own),
+                    true,
                 );
             }
             assert_eq!(tempo.look(second_at(second), &places(2), true), [], "second {second}");

@@ -167,7 +167,8 @@ impl DecisionContext<'_> {
                 step_ms,
                 own_ms,
             } => {
-                job.tempo.note(evidence.at, *rank, *step, *step_ms, *own_ms);
+                job.tempo
+                    .note(evidence.at, *rank, *step, *step_ms, *own_ms, has_exact_cases);
                 if marks_slow_drills {
                     job.tempo.note_drill(*rank, evidence.synthetic);
                 }
