@@ -135,7 +135,15 @@ impl CaseTable {
 
     /// Opens the case of a failure that does not follow from the first cause of another case, and returns its number;
     /// `None` if it has one.
-    fn open_separate(&mut self, at: Timestamp, failure: &SeparateFailure) -> Option<CaseId> {
+    ///
+    /// `received_at` is the time at which the evidence of both began to arrive, since rules 9; before, it counted as received
+    /// at the verdict.
+    fn open_separate(
+        &mut self,
+        at: Timestamp,
+        failure: &SeparateFailure,
+        received_at: Option<Timestamp>,
+    ) -> Option<CaseId> {
         let first_cause = &failure.verdict.first_cause;
         let mut known = self.all.values().map(|case| &case.verdict.first_cause);
         if first_cause.is_some() && known.any(|known| known == first_cause) {
@@ -149,6 +157,11 @@ impl CaseTable {
             clears: failure.clears.clone(),
             ..self.next_case(failure.verdict.clone(), failure.first_at, at)
         };
+        if let Some(received_at) = received_at {
+            // The evidence of this failure may have arrived after that of the other.
+            let delay = received_at.millis_since(failure.first_at);
+            case.delays.evidence_ms = (delay >= 0).then_some(delay);
+        }
         limit_findings(&mut case.findings);
         let id = case.id;
         self.all.insert(id, case);
@@ -363,7 +376,10 @@ impl DecisionContext<'_> {
         if !self.state.separates_failures() {
             return;
         }
-        let Some(id) = self.state.cases.open_separate(self.at, failure) else {
+        let main_case = self.state.cases.all().get(&main);
+        let received_at = main_case.map(|case| case.opened_at);
+        let received_at = received_at.filter(|_| self.state.has_exact_cases());
+        let Some(id) = self.state.cases.open_separate(self.at, failure, received_at) else {
             return;
         };
         let verdict = &failure.verdict;
