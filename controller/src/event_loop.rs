@@ -37,6 +37,7 @@ use crate::journal_keeper::{JournalKeeper, OpenedJournal, RECOVERY_INTERVAL};
 use crate::liveness::NodeLiveness;
 use crate::name_conflicts::NameConflicts;
 use crate::notifications::Notifications;
+use crate::pauses::PauseDetector;
 use crate::rendezvous::{NodeCondition, NodeConditions};
 use crate::replay::ReplayClock;
 use crate::revoked_agents::show_revoked;
@@ -98,6 +99,7 @@ pub(crate) struct EventLoop {
     liveness: Arc<NodeLiveness>,
     liveness_check: Interval,
     timers: TimerTable,
+    pauses: PauseDetector,
     /// Earliest time for timers after degraded mode: agents get time to report first.
     timers_from: Timestamp,
     commits: StoreTasks,
@@ -154,6 +156,7 @@ impl EventLoop {
             witnesses_are_due: false,
             liveness,
             timers: TimerTable::default(),
+            pauses: PauseDetector::default(),
             timers_from: Timestamp(0),
             commits: StoreTasks::default(),
             held: Vec::new(),
@@ -238,6 +241,7 @@ impl EventLoop {
     /// Converts a wake-up to a batch of events. Returns `None` on shutdown.
     fn take(&mut self, happened: WakeUp) -> Option<EventBatch> {
         let now = self.now();
+        let paused = self.pauses.turn(self.clock.now()).filter(|_| self.replay.is_none());
         let mut intake = BatchBuilder {
             state: &self.state,
             roster: &mut self.roster,
@@ -248,6 +252,9 @@ impl EventLoop {
             is_recording: self.keeper.failure().is_none(),
             batch: EventBatch::default(),
         };
+        if let Some(since) = paused {
+            intake.event(Event::ControllerPaused { since }, DeferredReply::Nothing);
+        }
         let mut has_alarm = false;
         match happened {
             WakeUp::Started => {

@@ -33,7 +33,7 @@
 //! | 5 | `event_loop` | select, journal, apply |
 //! | 4 | `http_api`, `operator`, `replay`, `torchft` | start of the HTTP API; operator service; replay-only mode; start of the lighthouse |
 //! | 3 | `command_executor`, `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `rendezvous_service`, `settings` | commands of operators; server reflection; inputs to events; torchft's managers; queries about one node; torchrun processes; settings |
-//! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; rounds of torchrun; sessions; submissions |
+//! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `pauses`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; pauses of the controller; rounds of torchrun; sessions; submissions |
 //! | 1 | `access_control`, `address`, `authority`, `claims`, `commits`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, claims and commits in stores, journal, reports, quorums |
 //! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `revoked_agents`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
 //!
@@ -71,6 +71,7 @@ mod node_query;
 mod notifications;
 mod operator;
 mod operator_calls;
+mod pauses;
 mod quorum_ids;
 mod rendezvous;
 mod rendezvous_service;

@@ -29,6 +29,7 @@ impl WorldTranscript {
         let line = match event {
             Event::ControllerStarted => "event   controller started".to_owned(),
             Event::LifeBegan { .. } => return,
+            Event::ControllerPaused { since } => format!("event   the controller had not run since {since}"),
             Event::JournalDiffers { node, .. } => format!("event   {node} knows another journal"),
             Event::CatalogueGiven { files } => format!("event   {} catalogue files given", files.len()),
             Event::NodeJoined { info } => format!("event   {} joined as {}", info.node, info.incarnation),

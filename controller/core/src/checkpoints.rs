@@ -75,6 +75,9 @@ pub struct JobCheckpoints {
     /// way to later ones.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     passed: BTreeSet<(Generation, Step)>,
+    /// Time of the first durable shard of the newest attempts (since rules 9).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "pairs")]
+    saved_at: BTreeMap<(Generation, Step), Timestamp>,
     /// Copies and parities in the memory of other nodes, for checkpoints that are not committed.
     #[serde(with = "pairs")]
     early: BTreeMap<(Generation, Step), UncommittedCopies>,

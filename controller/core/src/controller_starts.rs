@@ -1,5 +1,6 @@
 //! Starts of controllers on one journal, and their comparison with the journal marks that agents report.
 
+use std::fmt;
 use std::time::Duration;
 
 use rankguard_model::{JournalGap, JournalMark, Timestamp};
@@ -41,6 +42,54 @@ impl ControllerStart {
     }
 }
 
+/// Pauses that are recorded; the oldest are dropped first.
+const PAUSES_MAX: usize = 16;
+
+/// Difference of the measured clocks of agents and the controller, and the delay of a report, that are ignored.
+const CLOCKS: Duration = Duration::from_secs(1);
+
+/// Time in which the controller did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ControllerAbsence {
+    /// Time of the newest entry of the journal before a restart, or at which it ran last before a pause.
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    /// True for a pause of a process that ran on.
+    is_pause: bool,
+}
+
+impl ControllerAbsence {
+    /// Returns true if a save of this time was made while the controller did not run.
+    fn has(&self, saved_at: Timestamp) -> bool {
+        self.from <= saved_at.after(CLOCKS) && saved_at <= self.to.after(CLOCKS)
+    }
+
+    /// Returns true if the process of the controller existed meanwhile.
+    pub(crate) fn is_pause(&self) -> bool {
+        self.is_pause
+    }
+
+    /// Returns true if most of a time lies inside.
+    pub(crate) fn covers(&self, from: Timestamp, to: Timestamp) -> bool {
+        let shared = self.to.min(to).millis_since(self.from.max(from));
+        shared * 2 >= to.millis_since(from)
+    }
+}
+
+impl fmt::Display for ControllerAbsence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, is_pause } = self;
+        if *is_pause {
+            write!(f, "the controller did not run from {from} to {to}")
+        } else {
+            write!(
+                f,
+                "the controller was restarted at {to}, and its journal ends at {from} before"
+            )
+        }
+    }
+}
+
 /// Controller starts on one journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerStarts {
@@ -52,6 +101,9 @@ pub struct ControllerStarts {
     /// Entries that the journal was found to lack, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     gaps: Vec<JournalGap>,
+    /// Times in which a controller on this journal did not run although its process existed, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pauses: Vec<ControllerAbsence>,
 }
 
 /// Difference between this journal and the one that an agent knows.
@@ -83,11 +135,32 @@ impl ControllerStarts {
         start.newest_at.zip(start.at)
     }
 
-    /// Returns the time from the newest entry of the journal to the restart of the controller, if a report is of that time, of an earlier one, or of the time
-    /// in which agents send what they have recorded.
+    /// Returns the time from the newest entry of the journal to the restart of the controller, if a report is of that time, of
+    /// an earlier one, or of the time in which agents send what they have recorded (before rules 9).
     pub(crate) fn absence_before(&self, reported: Timestamp) -> Option<(Timestamp, Timestamp)> {
         self.current_period()
             .filter(|(_, started)| reported <= started.after(BACKLOG))
+    }
+
+    /// Records a time in which the controller did not run.
+    pub(crate) fn note_pause(&mut self, from: Timestamp, to: Timestamp) {
+        if self.pauses.len() >= PAUSES_MAX {
+            self.pauses.remove(0);
+        }
+        let is_pause = true;
+        self.pauses.push(ControllerAbsence { from, to, is_pause });
+    }
+
+    /// Returns the newest time in which the controller did not run and in which a save was made.
+    pub(crate) fn absence_at(&self, saved_at: Timestamp) -> Option<ControllerAbsence> {
+        let restart = self.current_period().map(|(from, to)| ControllerAbsence {
+            from,
+            to,
+            is_pause: false,
+        });
+        let all = self.pauses.iter().copied().chain(restart);
+        all.filter(|absence| absence.has(saved_at))
+            .max_by_key(|absence| absence.to)
     }
 
     /// Returns the entries that the journal was found to lack, oldest first.

@@ -54,6 +54,7 @@ pub use refusals::RefusedEvidence;
 pub(crate) use starts::node_of_reporters;
 
 use crate::controller_starts::ControllerStart;
+use crate::missed_reports::{MissingReports, ReportContext};
 use crate::{Action, DecisionState, Event, Job, StampedEvent};
 
 /// Grace period between SIGTERM and SIGKILL when a job is stopped.
@@ -94,6 +95,7 @@ impl DecisionContext<'_> {
                 let start = ControllerStart::new(*life, *position, self.at, *newest_at);
                 self.state.lives.begin(start);
             }
+            Event::ControllerPaused { since } => self.controller_paused(*since),
             Event::JournalDiffers { node, mark } => self.journal_differs(node, mark),
             Event::NodeJoined { info } => self.node_joined(info),
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
@@ -115,6 +117,7 @@ impl DecisionContext<'_> {
                 same_size,
             } => {
                 let settles = self.state.settles_attempts();
+                let has_exact_cases = self.state.has_exact_cases();
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     let policy = entry.spec.checkpoint.as_ref();
                     let stay = policy
@@ -124,7 +127,14 @@ impl DecisionContext<'_> {
                     let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
                     if settles {
                         open.retain(|open| open.step != *step);
-                        entry.checkpoints.count_passed_attempts(*generation, &open, None);
+                        let fleet = &self.state.fleet;
+                        let context = ReportContext::new(self.at, fleet, &self.state.lives, entry.plan());
+                        let missing = if has_exact_cases {
+                            context.missing_reports(entry.checkpoints.overtaken(*generation, &open))
+                        } else {
+                            MissingReports::Absence(None)
+                        };
+                        entry.checkpoints.count_passed_attempts(*generation, &open, &missing);
                     }
                     entry.calls.committed(*generation, *step);
                     let mirrored = |policy: &&CheckpointPolicy| policy.tiers.mirror.is_some();

@@ -32,6 +32,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         newest_at: Option<Timestamp>,
     },
+    /// The controller did not run for a time: it was stopped, or its machine or its disk did not respond.
+    ControllerPaused {
+        /// Time at which it ran last.
+        since: Timestamp,
+    },
     /// An agent knows journal entries that this journal lacks: it was restored from a copy, or is another journal.
     JournalDiffers {
         /// Node of the agent.

@@ -10,6 +10,7 @@ use rankguard_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::fence::FenceRequest;
+use crate::missed_reports::ReportTimes;
 
 /// Largest number of reasons of one cordon (since rules 8).
 pub const CORDON_REASONS_MAX: usize = 32;
@@ -75,6 +76,9 @@ pub struct Node {
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
+    /// Times at which its evidence arrived.
+    #[serde(default, skip_serializing_if = "ReportTimes::is_empty")]
+    pub(crate) reports: ReportTimes,
 }
 
 /// Notice that a machine is about to be taken away.
@@ -268,6 +272,7 @@ impl Fleet {
             conditions: Vec::new(),
             removal: None,
             fences: BTreeMap::new(),
+            reports: ReportTimes::default(),
             info,
         };
         if let Some(known) = known {
@@ -283,6 +288,7 @@ impl Fleet {
             node.fences = known.fences;
             node.suspected = known.suspected;
             node.foreign = known.foreign;
+            node.reports = known.reports;
         }
         self.nodes.insert(node.info.node.clone(), node);
     }

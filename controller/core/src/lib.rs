@@ -42,6 +42,7 @@ mod job;
 mod job_activity;
 mod launch_record;
 mod limits;
+mod missed_reports;
 mod order_ledger;
 mod plan;
 mod plan_check;

@@ -228,9 +228,33 @@ impl Cluster {
         entity: Entity,
         (body, marks): (EvidenceBody, Vec<Classification>),
     ) {
+        let evidence = Evidence {
+            marks,
+            synthetic,
+            ..self.next_evidence(node, source, entity, body)
+        };
+        self.tell(Event::EvidenceArrived { evidence });
+    }
+
+    pub(crate) fn rank_says(&mut self, rank: u32, body: EvidenceBody, marks: Vec<Classification>) {
+        let (node, entity) = self.rank_entity(rank);
+        self.report(node, EvidenceSource::Ranks, entity, body, marks);
+    }
+
+    /// Reports evidence of a rank that is of an earlier time than its arrival.
+    pub(crate) fn rank_says_at(&mut self, at: Timestamp, rank: u32, body: EvidenceBody) {
+        let arrived_at = std::mem::replace(&mut self.now, at);
+        let (node, entity) = self.rank_entity(rank);
+        let evidence = self.next_evidence(node, EvidenceSource::Ranks, entity, body);
+        self.now = arrived_at;
+        self.tell(Event::EvidenceArrived { evidence });
+    }
+
+    /// Returns evidence of the present with the next sequence number of a node.
+    fn next_evidence(&mut self, node: NodeId, source: EvidenceSource, entity: Entity, body: EvidenceBody) -> Evidence {
         let seq = self.seqs.entry(node.clone()).or_default();
         *seq += 1;
-        let evidence = Evidence {
+        Evidence {
             id: EvidenceId {
                 node,
                 seq: Sequence(*seq),
@@ -239,15 +263,9 @@ impl Cluster {
             source,
             entity,
             body,
-            marks,
-            synthetic,
-        };
-        self.tell(Event::EvidenceArrived { evidence });
-    }
-
-    pub(crate) fn rank_says(&mut self, rank: u32, body: EvidenceBody, marks: Vec<Classification>) {
-        let (node, entity) = self.rank_entity(rank);
-        self.report(node, EvidenceSource::Ranks, entity, body, marks);
+            marks: Vec::new(),
+            synthetic: false,
+        }
     }
 
     /// Reports evidence of a rank, which is of a drill if `synthetic` is true.

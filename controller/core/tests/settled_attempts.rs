@@ -468,3 +468,81 @@ fn a_void_save_of_a_later_job_does_not_name_the_absence_of_the_controller() {
         );
     }
 }
+
+/// Ranks 2 to 7 save every second, and the reports of rank 0 do not arrive. Returns the reasons of the void saves, each with the
+/// second of the save.
+fn save_without_rank_0(cluster: &mut Cluster, seconds: std::ops::Range<u64>) -> Vec<(u64, String)> {
+    let mut reasons: Vec<(u64, String)> = Vec::new();
+    for second in seconds {
+        for rank in 2..8 {
+            report_sealed(cluster, rank, second * 10);
+            report_durable(cluster, rank, second * 10);
+        }
+        let newest = newest_void(cluster).map(|(step, reason)| (step / 10, reason));
+        if newest != reasons.last().cloned() {
+            reasons.extend(newest);
+        }
+        cluster.wait(Duration::from_secs(1));
+    }
+    reasons
+}
+
+/// The agent of the first node was stopped, and the controller was restarted in half a second.
+#[test]
+fn saves_that_lack_the_reports_of_a_silent_node_name_the_node() {
+    let mut cluster = checkpointed();
+    report_sealed(&mut cluster, 0, 1);
+    let silent_since = cluster.now;
+    cluster.tell(Event::LifeBegan {
+        life: 8,
+        position: 10,
+        newest_at: Some(cluster.now.before(Duration::from_millis(500))),
+    });
+    cluster.wait(Duration::from_secs(4));
+    let reasons = save_without_rank_0(&mut cluster, 5..25);
+    assert!(reasons.len() > 5, "{reasons:?}");
+    let stated = format!("no report of node {} had arrived since {silent_since}", node(0));
+    for (second, reason) in &reasons {
+        assert!(reason.contains(&stated), "second {second}: {reason}");
+        assert!(
+            reason.contains(&format!("rank 0 on node {}", node(0))),
+            "second {second}: {reason}"
+        );
+    }
+}
+
+/// The process of the controller was stopped for 10 s; afterwards agents report what they have saved meanwhile one after the
+/// other.
+#[test]
+fn saves_of_a_pause_of_the_controller_name_the_pause_and_later_ones_do_not() {
+    let mut cluster = checkpointed();
+    (0..8).for_each(|rank| report_sealed(&mut cluster, rank, 1));
+    let paused_at = cluster.now;
+    let resumed_at = paused_at.after(Duration::from_secs(30));
+    cluster.now = resumed_at;
+    cluster.tell(Event::ControllerPaused { since: paused_at });
+    let mut reasons = Vec::new();
+    for second in 1..60 {
+        let saved_at = paused_at.after(Duration::from_secs(second));
+        cluster.now = saved_at.max(cluster.now);
+        if saved_at > resumed_at {
+            report_sealed(&mut cluster, 0, second * 10);
+        }
+        for rank in 2..8 {
+            let seal = seal(rank, second * 10);
+            cluster.rank_says_at(saved_at, rank, EvidenceBody::ShardDurable { seal });
+        }
+        reasons.extend(newest_void(&cluster));
+    }
+    reasons.dedup();
+    let stated = format!("the controller did not run from {paused_at} to {resumed_at}");
+    assert!(reasons.len() > 20, "{reasons:?}");
+    for (step, reason) in &reasons {
+        assert_eq!(reason.contains(&stated), *step <= 310, "step {step}: {reason}");
+        assert_eq!(
+            reason.contains("why is not known"),
+            *step > 310,
+            "step {step}: {reason}"
+        );
+    }
+}

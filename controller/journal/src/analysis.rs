@@ -325,6 +325,10 @@ fn event_record(at: Timestamp, event: Event) -> Option<EventRecord> {
         Event::EvidenceArrived { .. } | Event::TimerFired { .. } => return None,
         Event::ControllerStarted => ("controller-started", None, "the controller began to run".to_owned()),
         Event::LifeBegan { .. } => return None,
+        Event::ControllerPaused { since } => {
+            let text = format!("the controller had not run since {since}");
+            ("controller-paused", None, text)
+        }
         Event::JournalDiffers { node, mark } => {
             let text = format!(
                 "{node} knows entry {} of a journal that is not in this one",

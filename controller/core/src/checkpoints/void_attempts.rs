@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_checkpoint_schedule::agreement::MAX_VOID;
+use rankguard_checkpoint_schedule::agreement::{MAX_ATTEMPTS, MAX_VOID, MAX_WANTED};
 use rankguard_model::{Generation, LaterAttempts, Rank, Step, Timestamp};
 
 use super::JobCheckpoints;
+use crate::missed_reports::MissingReports;
 
 /// Reason of an attempt that gave way to later ones.
 const GAVE_WAY: &str = "it was not complete and committed before many later ones had begun";
+
+/// Attempts with a recorded time; the oldest is dropped first.
+const SAVE_TIMES_MAX: usize = MAX_ATTEMPTS + MAX_WANTED;
 
 /// Attempt without a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub struct OpenAttempt {
     pub step: Step,
     /// First rank without a durable shard; absent if none is missing.
     pub missing: Option<Rank>,
+    /// Time of its first durable shard; absent under rules before 9.
+    pub saved_at: Option<Timestamp>,
 }
 
 impl JobCheckpoints {
@@ -23,19 +29,21 @@ impl JobCheckpoints {
     /// steps in order. Such an attempt is committed all the same if the shard arrives after all. Attempts of `before`
     /// that are no longer tracked gave way to later ones, and are void as well.
     ///
-    /// `absence` is the time from the newest entry of the journal to the restart of the controller, if the saves are of that time or before: agents report
-    /// them one after the other.
-    pub fn count_passed_attempts(
+    /// `missing` has the reasons of those that lack the report of a rank.
+    pub(crate) fn count_passed_attempts(
         &mut self,
         generation: Generation,
         before: &[OpenAttempt],
-        absence: Option<(Timestamp, Timestamp)>,
+        missing: &MissingReports,
     ) {
         let steps = self.open_steps(generation);
-        for gone in before.iter().filter(|open| !steps.contains(&open.step)) {
-            let reason = gone
-                .missing
-                .map(|rank| self.overtaken_reason(generation, rank, &steps, absence));
+        for gone in self.overtaken(generation, before) {
+            let reason = match missing {
+                MissingReports::Absence(absence) => gone
+                    .missing
+                    .map(|rank| self.overtaken_reason(generation, rank, &steps, *absence)),
+                MissingReports::Reasons(reasons) => reasons.get(&gone.step).cloned(),
+            };
             self.count_passed(generation, gone.step, reason.as_deref().unwrap_or(GAVE_WAY));
         }
         // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
@@ -55,6 +63,22 @@ impl JobCheckpoints {
         }
     }
 
+    /// Returns the attempts of `before` that are no longer tracked.
+    pub(crate) fn overtaken(&self, generation: Generation, before: &[OpenAttempt]) -> Vec<OpenAttempt> {
+        let steps = self.open_steps(generation);
+        let gone = before.iter().filter(|open| !steps.contains(&open.step));
+        gone.copied().collect()
+    }
+
+    /// Records the time of a durable shard.
+    pub(crate) fn note_save(&mut self, generation: Generation, step: Step, at: Timestamp) {
+        let saved_at = self.saved_at.entry((generation, step)).or_insert(at);
+        *saved_at = at.min(*saved_at);
+        if self.saved_at.len() > SAVE_TIMES_MAX {
+            self.saved_at.pop_first();
+        }
+    }
+
     /// Returns the uncommitted attempts of a generation with at least one durable shard, oldest first.
     pub fn open_attempts(&self, generation: Generation) -> Vec<OpenAttempt> {
         let steps = self.attempts.steps(generation);
@@ -62,6 +86,7 @@ impl JobCheckpoints {
             .map(|step| OpenAttempt {
                 step,
                 missing: self.first_missing_rank(generation, step),
+                saved_at: self.saved_at.get(&(generation, step)).copied(),
             })
             .collect()
     }
@@ -190,7 +215,7 @@ mod tests {
             let rank = u32::from(step % 2 == 1);
             let before = all.open_attempts(ONE);
             assert_eq!(all.durable(&job, ONE, seal(rank, step), &rules), None);
-            all.count_passed_attempts(ONE, &before, None);
+            all.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
         }
         // The newest step may still become complete.
         assert_eq!((all.counts.void, all.counts.committed), (24, 0));
@@ -208,7 +233,7 @@ mod tests {
             for step in 1..=5 {
                 let before = late.open_attempts(ONE);
                 late.durable(&job, ONE, seal(rank, step), &rules);
-                late.count_passed_attempts(ONE, &before, None);
+                late.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
             }
         }
         assert_eq!(late.counts.void, 0);
@@ -218,7 +243,7 @@ mod tests {
         for step in 1..=100 {
             let before = apart.open_attempts(ONE);
             apart.durable(&job, ONE, seal(0, step), &rules);
-            apart.count_passed_attempts(ONE, &before, None);
+            apart.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
         }
         assert!(apart.counts.void > 50, "{:?}", apart.counts);
         let newest = apart.counts.newest_void.clone().expect("counted");
@@ -233,11 +258,11 @@ mod tests {
         let rules = RetentionPolicy::default();
         let mut all = JobCheckpoints::default();
         all.durable(&job, ONE, seal(0, 1), &rules);
-        let absence = Some((Timestamp(0), Timestamp(60_000_000_000)));
+        let absence = MissingReports::Absence(Some((Timestamp(0), Timestamp(60_000_000_000))));
         for step in 2..=40 {
             let before = all.open_attempts(ONE);
             all.durable(&job, ONE, seal(1, step), &rules);
-            all.count_passed_attempts(ONE, &before, absence);
+            all.count_passed_attempts(ONE, &before, &absence);
         }
         let newest = all.counts.newest_void.clone().expect("counted");
         assert_eq!(
@@ -263,7 +288,7 @@ mod tests {
         for (rank, step) in [(0, 1), (1, 1), (1, 2), (0, 3)] {
             let before = all.open_attempts(ONE);
             all.durable(job, ONE, seal(rank, step), rules);
-            all.count_passed_attempts(ONE, &before, None);
+            all.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
         }
         assert_eq!(all.counts.void, 1);
         if is_early {
@@ -274,7 +299,7 @@ mod tests {
         // The shard of step 3 arrives, and its commit comes after failures of later steps.
         let before = all.open_attempts(ONE);
         all.durable(job, ONE, seal(1, 3), rules);
-        all.count_passed_attempts(ONE, &before, None);
+        all.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
         for step in 4..=6 {
             all.failed(ONE, Step(step), "no space");
         }
@@ -297,7 +322,7 @@ mod tests {
         for step in 1..=20 {
             let before = all.open_attempts(ONE);
             all.durable(&job, ONE, seal(0, step), &rules);
-            all.count_passed_attempts(ONE, &before, None);
+            all.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
         }
         let counted = all.counts.void;
         assert!(counted > 5, "{counted}");
@@ -315,7 +340,7 @@ mod tests {
         for (rank, step) in [(1, 1), (0, 2), (0, 1)] {
             let before = all.open_attempts(ONE);
             all.durable(&job, ONE, seal(rank, step), &rules);
-            all.count_passed_attempts(ONE, &before, None);
+            all.count_passed_attempts(ONE, &before, &MissingReports::Absence(None));
         }
         assert_eq!(all.counts.void, 1);
         all.committed(Timestamp(0), ONE, Step(1), &[]);

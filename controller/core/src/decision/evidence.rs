@@ -6,6 +6,7 @@ use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, Progres
 use super::DecisionContext;
 use crate::job::JobLookup;
 use crate::job::rules;
+use crate::missed_reports::{MissingReports, ReportContext};
 use crate::{Action, JobPhase};
 
 impl DecisionContext<'_> {
@@ -16,6 +17,7 @@ impl DecisionContext<'_> {
             return;
         }
         self.clear_refusals(&evidence.id.node);
+        self.note_report_time(&evidence.id.node);
         if self.foreign_rank_stepped(evidence) || self.foreign_rank_ended(evidence) {
             return;
         }
@@ -127,7 +129,6 @@ impl DecisionContext<'_> {
         let settles_attempts = self.state.settles_attempts();
         let dates_exits = self.state.dates_exits();
         let absence = self.state.lives.absence_before(evidence.at);
-        let life = self.state.lives.current();
         let has_exact_cases = self.state.has_exact_cases();
         let marks_slow_drills = self.state.examines_slow_ranks();
         self.late_shard_report(name, *generation, &evidence.body);
@@ -136,11 +137,9 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.in_generation(name, *generation) else {
             return;
         };
-        let Some(plan) = job.plan().filter(|plan| rank.0 < plan.world_size()) else {
+        if job.plan().is_none_or(|plan| rank.0 >= plan.world_size()) {
             return;
-        };
-        // A generation that was planned after the absence has no saves of it.
-        let absence = absence.filter(|_| !has_exact_cases || plan.life != life);
+        }
         match &evidence.body {
             EvidenceBody::RankStarted { pid, .. } => {
                 job.rank_started(at, node, *rank, *pid);
@@ -200,10 +199,19 @@ impl DecisionContext<'_> {
             EvidenceBody::ShardDurable { seal } => {
                 let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
                 let manifest = if job.committable() == Some(*generation) {
+                    if has_exact_cases {
+                        job.checkpoints.note_save(*generation, seal.step, evidence.at);
+                    }
                     let before = job.checkpoints.open_attempts(*generation);
                     let manifest = job.checkpoints.durable(name, *generation, seal.clone(), &rules);
                     if counts_passed {
-                        job.checkpoints.count_passed_attempts(*generation, &before, absence);
+                        let context = ReportContext::new(at, &self.state.fleet, &self.state.lives, job.plan());
+                        let missing = if has_exact_cases {
+                            context.missing_reports(job.checkpoints.overtaken(*generation, &before))
+                        } else {
+                            MissingReports::Absence(absence)
+                        };
+                        job.checkpoints.count_passed_attempts(*generation, &before, &missing);
                     }
                     manifest
                 } else {
