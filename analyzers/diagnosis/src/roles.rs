@@ -98,6 +98,20 @@ fn why_equal_end(scene: &FailureScene<'_>, first: &Signal, sign: &Signal) -> &'s
     }
 }
 
+/// Returns the reason of the first cause. A sign of the same cause may be earlier and show the cause less directly, such as the
+/// exception that a signal raises before it ends the process.
+fn why_root(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> &'static str {
+    let is_earlier = |index: usize| {
+        let sign = &scene.signs[index];
+        index != winner.first && sign.evidence != first.evidence && sign.timed && first.timed && sign.at < first.at
+    };
+    if scene.states_order() && winner.support.iter().any(is_earlier) {
+        "It shows the cause that explains the rest; another sign of the same cause is earlier."
+    } else {
+        "It is the earliest sign of the cause that explains the rest."
+    }
+}
+
 /// Returns the role of the signal at `index` relative to the first cause, with confidence (0 to 1) and reason.
 pub(crate) fn role(
     scene: &FailureScene<'_>,
@@ -107,11 +121,7 @@ pub(crate) fn role(
 ) -> (Role, f64, String) {
     let first = &scene.signs[winner.first];
     if index == winner.first {
-        return (
-            Role::Root,
-            winner.score,
-            "It is the earliest sign of the cause that explains the rest.".to_owned(),
-        );
+        return (Role::Root, winner.score, why_root(scene, winner, first).to_owned());
     }
     if winner.support.contains(index) {
         let why = if sign.what == SignalMeaning::AgentReturned {

@@ -177,6 +177,12 @@ impl<'a> FailureScene<'a> {
         self.reports_ends && self.has_fault_ends
     }
 
+    /// Returns true if the reason of the first cause states whether another sign of it is earlier: in logs, and under rules that
+    /// are new enough ([`crate::Diagnosis::set_local_causes`]).
+    pub(crate) fn states_order(&self) -> bool {
+        self.has_fault_ends && self.has_local_causes
+    }
+
     /// Returns true if causes lie where their effects are: agents report the end of each rank, and the rules are new enough
     /// ([`crate::Diagnosis::set_local_causes`]).
     pub(crate) fn has_local_causes(&self) -> bool {

@@ -173,6 +173,12 @@ pub enum CallerFact {
         since: Timestamp,
         /// Rank for which the others seem to wait, if stacks or steps show it.
         suspect: Option<StallSuspect>,
+        /// Further ranks that may be the reason as well as the suspect, such as several that a signal stopped.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        equal_suspects: Vec<StallSuspect>,
+        /// Time since which the ranks that have not completed stand; absent in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stood_at: Option<Timestamp>,
     },
 }
 
@@ -184,6 +190,20 @@ pub struct StallSuspect {
     pub node: NodeId,
     /// Distinguishing behaviour, as a phrase that follows the rank's name.
     pub why: String,
+    /// Time of its newest step; absent if it is not known, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped_at: Option<Timestamp>,
+}
+
+impl StallSuspect {
+    /// Describes the rank as a clause after a semicolon. No rank of its job has made a step since `since`.
+    fn clause(&self, since: Timestamp) -> String {
+        let Self { rank, why, .. } = self;
+        match self.stepped_at.filter(|own| *own < since) {
+            Some(own) => format!("; rank {rank} has made no step since {own} and {why}"),
+            None => format!("; rank {rank} {why}"),
+        }
+    }
 }
 
 impl Signal {
@@ -303,21 +323,28 @@ impl Signal {
                 generation,
                 since,
                 suspect,
+                equal_suspects,
+                stood_at,
             } => {
-                let text = format!("job {job} has completed no step since {since}");
-                let (entity, text) = match suspect {
-                    None => (Entity::Job { job: job.clone() }, text),
-                    Some(StallSuspect { rank, node, why }) => {
-                        let entity = Entity::Rank {
-                            job: job.clone(),
-                            generation: *generation,
-                            rank: *rank,
-                            node: node.clone(),
-                        };
-                        (entity, format!("{text}; rank {rank} {why}"))
-                    }
+                let all = || suspect.iter().chain(equal_suspects);
+                let clauses: String = all().map(|suspect| suspect.clause(*since)).collect();
+                let others = stood_at.filter(|stood_at| *stood_at < *since && suspect.is_none());
+                let others = others.map(|at| format!("; the ranks that have not completed have made none since {at}"));
+                let others = others.unwrap_or_default();
+                let text = format!("job {job} has completed no step since {since}{others}{clauses}");
+                let entity = match suspect.as_ref().filter(|_| equal_suspects.is_empty()) {
+                    None => Entity::Job { job: job.clone() },
+                    Some(StallSuspect { rank, node, .. }) => Entity::Rank {
+                        job: job.clone(),
+                        generation: *generation,
+                        rank: *rank,
+                        node: node.clone(),
+                    },
                 };
-                (NodeId::from("controller"), *since, entity, SignalMeaning::Stalled, text)
+                // The others went on until they needed the rank that stands, or until their end.
+                let stepped_at = all().filter_map(|suspect| suspect.stepped_at).min();
+                let at = stepped_at.or(*stood_at).unwrap_or(*since);
+                (NodeId::from("controller"), at, entity, SignalMeaning::Stalled, text)
             }
         };
         Self {

@@ -359,6 +359,27 @@ fn exit_codes_of_shells_are_stated_as_exit_codes() {
     assert!(whys.iter().all(|why| !why.contains("signal")), "{whys:#?}");
 }
 
+/// One rank of several: a class of signals, and no signal was seen.
+#[test]
+fn the_exit_code_of_a_shell_is_stated_as_one_for_a_single_rank_too() {
+    for (code, name) in [(137, "SIGKILL"), (129, "SIGHUP")] {
+        let mut world = World::new();
+        world.exits(1_000, 1, ProcessExit::Code(code));
+        let case = world.settle();
+        assert_eq!(case.verdict.class.as_str(), "killed-by-signal");
+        let text = reasons(&case);
+        let stated = format!(
+            "Rank 1 ended with exit code {code}, by which shells and containers report {name}, and nothing shows whether a \
+             signal was sent, or by whom."
+        );
+        assert!(text.contains(&stated), "{text}");
+        assert!(
+            !text.contains("who sent the signal") && !text.contains("was ended by"),
+            "{text}"
+        );
+    }
+}
+
 /// The kernel of one node reports both ends with one clock.
 #[test]
 fn kills_far_apart_on_one_node_are_in_a_known_order() {

@@ -147,6 +147,8 @@ fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
             generation: Generation(stalled),
             since: now,
             suspect: None,
+            equal_suspects: Vec::new(),
+            stood_at: None,
         };
         diagnosis.observe_fact(now, &fact, &context, catalogue);
         let due = diagnosis.due().expect("a stall is a failure");

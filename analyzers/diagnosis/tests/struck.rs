@@ -189,6 +189,11 @@ fn a_keyboard_interrupt_belongs_to_the_sigint_that_ends_its_rank() {
     world.says(1_000, 1, "KeyboardInterrupt", mark("job-cancelled", Role::Cascade, 0.6));
     let case = world.exits(1_220, 1, ProcessExit::Signal(2)).settle();
     check(&case, "killed-by-signal", &rank_of(1));
+    let why = &case.findings[0].why;
+    assert_eq!(
+        why,
+        "It shows the cause that explains the rest; another sign of the same cause is earlier."
+    );
     let raised = case.findings.iter().find(|finding| finding.text == "KeyboardInterrupt");
     assert_eq!(
         raised.map(|finding| finding.role),

@@ -126,10 +126,12 @@ pub fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the layer of a verdict. That of a slow rank is the layer of its class and no finding about hardware.
+/// Returns the layer of a verdict. Older rules state the layer of its class for a slow rank, which is no finding about hardware.
 pub fn verdict_layer(verdict: &Verdict) -> String {
     let layer = &verdict.layer;
-    if verdict.class.as_str() == rankguard_faults::classes::STRAGGLER && verdict.blamed.rank().is_some() {
+    let is_slow_rank =
+        verdict.class.as_str() == rankguard_faults::classes::STRAGGLER && verdict.blamed.rank().is_some();
+    if is_slow_rank && layer == "hardware" {
         return format!("{layer} (the layer of the class; nothing shows why the rank is slow)");
     }
     layer.clone()

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use rankguard_core::{Policy, RULES, TimerKey};
+use rankguard_core::{Event, Policy, RULES, TimerKey};
 use rankguard_model::{
     Case, CaseState, ClassId, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
-    Generation, ProcessExit, Rank, Role,
+    Generation, JobSpec, NodeRange, ProcessExit, Rank, Role,
 };
 
 use crate::cluster::{Cluster, job, node};
@@ -678,4 +678,151 @@ fn the_last_rank_of_a_job_is_blamed_if_it_hangs() {
     let texts: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
     let stated = "has not ended, while 7 ranks have completed";
     assert!(texts.iter().any(|text| text.contains(stated)), "{texts:#?}");
+}
+
+/// The others made steps for a minute after the rank had stood, and then completed.
+#[test]
+fn the_first_cause_of_a_last_rank_is_of_its_own_newest_step() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    let stood_at = cluster.now.before(Duration::from_secs(31));
+    silent(&mut cluster, 5, 40, "read (data.py:3)");
+    others_complete(&mut cluster, 9);
+    cluster.wait(Duration::from_secs(300));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.first_at, stood_at, "{case:#?}");
+    assert_eq!(case.findings[0].at, stood_at, "{case:#?}");
+    let stated = format!("rank 5 has made no step since {stood_at} and has not ended, while 7 ranks have completed");
+    assert!(case.findings[0].text.contains(&stated), "{case:#?}");
+    let is_earlier = |text: &str| text.contains(" earlier, ");
+    assert!(
+        !case.reasoning.iter().any(|reason| is_earlier(&reason.text)),
+        "{case:#?}"
+    );
+}
+
+#[test]
+fn a_last_rank_that_has_ended_is_not_stated_as_running() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    others_complete(&mut cluster, 3);
+    silent(&mut cluster, 5, 40, "read (data.py:3)");
+    cluster.now = cluster.now.after(Duration::from_secs(1));
+    let body = EvidenceBody::RankExited {
+        pid: 5,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(5, body, Vec::new());
+    cluster.wait(Duration::from_secs(60));
+    let cases = cluster.cases();
+    let case = cases.first().expect("the hang is a case");
+    assert_eq!(case.verdict.class.as_str(), "hang-stalled-ranks", "{case:#?}");
+    let texts: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
+    let is_stated = |text: &&&str| text.contains("has not ended") && !text.contains("as of ");
+    assert_eq!(texts.iter().find(is_stated), None, "{texts:#?}");
+}
+
+#[test]
+fn of_several_ranks_that_a_signal_stopped_none_is_blamed_before_the_others() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..8 {
+        let is_stopped = rank == 2 || rank == 5;
+        let step = if rank == 2 { 39 } else { 40 };
+        silent_in(
+            &mut cluster,
+            rank,
+            step,
+            "all_reduce (dist.py:7)",
+            if is_stopped { "T" } else { "S" },
+        );
+    }
+    cluster.wait(Duration::from_secs(10));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "hang-stalled-ranks", "{case:#?}");
+    assert_eq!(
+        (case.verdict.root_rank, &case.verdict.blamed),
+        (None, &Entity::Job { job: job() }),
+        "{case:#?}"
+    );
+    assert_eq!(case.verdict.layer, "unknown", "{case:#?}");
+    let text = &case.findings[0].text;
+    assert!(
+        ["rank 2 was stopped", "rank 5 was stopped"]
+            .iter()
+            .all(|part| text.contains(part)),
+        "{text}"
+    );
+    let texts: Vec<&str> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
+    assert!(
+        texts.iter().any(|text| text.contains("stopped their processes")),
+        "{texts:#?}"
+    );
+}
+
+/// Half of the ranks complete, and the others stand since a step long before.
+#[test]
+fn ranks_that_stand_while_as_many_complete_are_the_first_cause_since_their_own_step() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    let stood_at = cluster.now.before(Duration::from_secs(31));
+    (4..8).for_each(|rank| silent(&mut cluster, rank, 40, "read (data.py:3)"));
+    for step in 41..50 {
+        cluster.progress(0, step);
+        cluster.wait(Duration::from_secs(1));
+    }
+    (0..4).for_each(|rank| completes(&mut cluster, rank));
+    cluster.wait(Duration::from_secs(300));
+    let cases = cluster.cases();
+    let case = cases.first().expect("the hang is a case");
+    assert_eq!(case.verdict.root_rank, None, "{case:#?}");
+    assert_eq!(case.first_at, stood_at, "{case:#?}");
+    let stated = format!("the ranks that have not completed have made none since {stood_at}");
+    assert!(case.findings[0].text.contains(&stated), "{case:#?}");
+}
+
+#[test]
+fn the_last_of_two_ranks_is_blamed_if_it_hangs() {
+    let mut cluster = Cluster::new(Policy::default());
+    let spec = JobSpec {
+        nodes: NodeRange { min: 1, max: 1 },
+        ..cluster.spec(1, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    cluster.obey();
+    cluster.obey();
+    (0..2).for_each(|rank| cluster.progress(rank, 40));
+    cluster.wait(Duration::from_secs(31));
+    completes(&mut cluster, 0);
+    silent(&mut cluster, 1, 40, "read (data.py:3)");
+    cluster.wait(Duration::from_secs(60));
+    let cases = cluster.cases();
+    let case = cases.first().expect("the hang is a case");
+    assert_eq!(case.verdict.root_rank, Some(Rank(1)), "{case:#?}");
+    let stated = "has not ended, while 1 rank has completed";
+    assert!(case.findings[0].text.contains(stated), "{case:#?}");
+}
+
+#[test]
+fn of_several_last_ranks_none_is_blamed_before_the_others() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    (0..6).for_each(|rank| completes(&mut cluster, rank));
+    (6..8).for_each(|rank| silent(&mut cluster, rank, 40, "read (data.py:3)"));
+    cluster.wait(Duration::from_secs(60));
+    let cases = cluster.cases();
+    let case = cases.first().expect("the hang is a case");
+    assert_eq!(
+        (case.verdict.root_rank, &case.verdict.blamed),
+        (None, &Entity::Job { job: job() }),
+        "{case:#?}"
+    );
+    let text = &case.findings[0].text;
+    assert!(
+        ["rank 6 has", "rank 7 has"].iter().all(|part| text.contains(part)),
+        "{text}"
+    );
 }

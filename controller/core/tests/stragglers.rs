@@ -48,6 +48,7 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
         case.verdict.blamed, slow,
         "rank 4 of the same node is as fast as the others"
     );
+    assert_eq!(case.verdict.layer, "unknown", "nothing points to its machine");
     let told = "rank 5 on node-2 takes 140.0 ms a step and the others 100.0 ms: 40 % more; rank 4 on the same node is as \
                 fast as the others";
     let text = &case.findings[0].text;

@@ -10,6 +10,7 @@ use super::{FailureFamily, add, confidence, same_node};
 use crate::exit_class::{ended_how, exit_class, signal_name};
 use crate::first_rank::has_several_crashes;
 use crate::mitigation::is_bus_error;
+use crate::stopped_ranks::stopped_ranks;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -60,7 +61,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     if struck && complaint.is_some_and(|(_, mark)| precedes(mark)) {
         let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, score + 0.2);
         candidate.root_rank = sign.rank();
-        candidate.notes.extend(signal_note(exit));
+        candidate.notes.extend(signal_note(scene, exit));
         candidate.notes.push(lost_supervisor(scene, sign).unwrap_or_else(|| {
             "It ended by a signal as its peers lost their connections, and no evidence names the sender.".to_owned()
         }));
@@ -77,7 +78,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         return Some(candidate);
     }
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Outcome, score);
-    candidate.notes.extend(signal_note(exit));
+    candidate.notes.extend(signal_note(scene, exit));
     if is_bus_error(scene, &candidate) {
         candidate.notes.push(BUS_NOTE.to_owned());
     }
@@ -116,6 +117,7 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
     let equal = signalled_ranks::equal_ends(scene, candidate.first);
     let first = &scene.signs[candidate.first];
     let Some((_, exit)) = first.exit().filter(|_| !equal.is_empty()) else {
+        candidate.notes.extend(reported_signal_note(scene, first));
         return candidate;
     };
     let all = || equal.iter().map(|index| &*scene.signs[*index]).chain([&**first]);
@@ -187,9 +189,27 @@ const BUS_NOTE: &str = "SIGBUS ends a process that reads or writes a page which 
 
 /// Returns a note with the name of the signal that ended a process; `None` for SIGKILL, SIGTERM, SIGSEGV and SIGABRT,
 /// which readers recognize by the exit code.
-fn signal_note(exit: ProcessExit) -> Option<String> {
+fn signal_note(scene: &FailureScene<'_>, exit: ProcessExit) -> Option<String> {
+    if scene.has_local_causes() && matches!(exit, ProcessExit::Code(_)) {
+        return None;
+    }
     let name = signal_name(exit).filter(|_| !matches!(exit.shell_code(), 134 | 137 | 139 | 143))?;
     Some(format!("The process was ended by {name}."))
+}
+
+/// Returns a note about a process that ended with a code by which shells and containers report a signal: the program may
+/// have chosen the code itself.
+fn reported_signal_note(scene: &FailureScene<'_>, end: &Signal) -> Option<String> {
+    let (_, exit) = end.exit().filter(|(_, exit)| matches!(exit, ProcessExit::Code(_)))?;
+    let name = signal_name(exit).filter(|_| scene.has_local_causes() && !end.synthetic)?;
+    let who = match end.rank() {
+        Some(rank) => format!("Rank {rank}"),
+        None => "The process".to_owned(),
+    };
+    let how = ended_how(exit, name, true);
+    Some(format!(
+        "{who} {how} and nothing shows whether a signal was sent, or by whom."
+    ))
 }
 
 /// Returns one candidate for each class in reports of kernels, shells and launchers about processes that ended.
@@ -471,23 +491,27 @@ const ABSENT: &[&str] = &["no such file", "not found", "does not exist", "exec f
 /// Returns a candidate for ranks that are alive but make no progress.
 fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == SignalMeaning::Stalled)?;
+    let stopped = stopped_ranks(scene);
+    let is_of_several = sign.rank().is_none() && scene.has_local_causes() && stopped.len() > 1;
     // A stall names a rank if stacks or steps show that the others most likely wait for it.
     let (class, blamed, score) = match sign.rank() {
         Some(rank) => (classes::HANG_STALLED_RANKS, scene.rank_entity(rank, sign.node()), 0.6),
+        None if is_of_several => (classes::HANG_STALLED_RANKS, scene.job_entity(), 0.6),
         None => (classes::HANG_NO_ERROR, scene.job_entity(), 0.5),
     };
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, score);
-    if let Some(rank) = sign.rank() {
-        candidate.notes.push(format!("{}.", sign.text));
-        let is_report = |(_, mark): &(usize, &Signal)| {
-            let is_suspect = mark.entity.rank() == Some(rank) || mark.field("state") == Some("T");
-            let is_hang = mark
-                .class()
-                .is_some_and(|class| class.as_str() == classes::HANG_NO_ERROR);
-            is_suspect && is_hang
-        };
-        let reports = scene.marks().filter(|mark| scene.has_local_causes() && is_report(mark));
-        candidate.support.extend(reports.map(|(index, _)| index));
+    if sign.rank().is_none() && !is_of_several {
+        return Some(candidate);
     }
+    candidate.notes.push(format!("{}.", sign.text));
+    let is_report = |(_, mark): &(usize, &Signal)| {
+        let is_named = sign.rank().is_some() && mark.entity.rank() == sign.rank();
+        let is_hang = mark
+            .class()
+            .is_some_and(|class| class.as_str() == classes::HANG_NO_ERROR);
+        (is_named || mark.field("state") == Some("T")) && is_hang
+    };
+    let reports = scene.marks().filter(|mark| scene.has_local_causes() && is_report(mark));
+    candidate.support.extend(reports.map(|(index, _)| index));
     Some(candidate)
 }

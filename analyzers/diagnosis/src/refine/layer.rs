@@ -1,13 +1,14 @@
 //! Layer of a failure, if its circumstances show another one than its class.
 
 use rankguard_faults::classes;
+use rankguard_model::ProcessExit;
 
 use crate::first_rank::NODE_RANKS;
 use crate::frames::{
     calls_a_model, computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker,
     published,
 };
-use crate::stopped_ranks::is_stopped;
+use crate::stopped_ranks::{is_stopped, stands_for_several};
 use crate::{CauseCandidate, FailureScene, Signal};
 
 /// Classes of code mistakes; the circumstances show which code made it.
@@ -121,17 +122,32 @@ pub(super) fn of<'s>(
 ) -> Option<(&'static str, String)> {
     let class = candidate.class.as_str();
     if class == classes::KILLED_BY_SIGNAL && scene.has_fault_ends {
+        let is_reported = matches!(sign.exit(), Some((_, ProcessExit::Code(_))));
         let why = if sign.synthetic && scene.has_local_causes() {
             "A drill sent the signal, so it belongs to no layer."
+        } else if is_reported && scene.has_local_causes() {
+            "Nothing shows that a signal was sent, or by whom, so it belongs to no known layer."
         } else {
             "Nothing shows who sent the signal, so it belongs to no known layer."
         };
         return Some((UNKNOWN_LAYER, why.to_owned()));
     }
     if is_stopped(scene, candidate) {
-        let why =
-            "A signal stopped its process (state T), and nothing shows who sent it, so it belongs to no known layer.";
+        let why = if stands_for_several(scene, candidate) {
+            "A signal stopped their processes (state T), and nothing shows who sent it, so it belongs to no known layer."
+        } else {
+            "A signal stopped its process (state T), and nothing shows who sent it, so it belongs to no known layer."
+        };
         return Some((UNKNOWN_LAYER, why.to_owned()));
+    }
+    // The layer of the class is that of the machine, to which a slow rank alone does not point.
+    if class == classes::STRAGGLER
+        && scene.has_local_causes()
+        && !sleeps(scene, candidate)
+        && let Some(rank) = candidate.blamed.rank()
+    {
+        let why = format!("Nothing shows why rank {rank} is slow, so it belongs to no known layer.");
+        return Some((UNKNOWN_LAYER, why));
     }
     let code = CODE.contains(&class);
     let asserted = || said.clone().any(|text| text.contains("INTERNAL ASSERT FAILED"));

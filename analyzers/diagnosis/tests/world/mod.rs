@@ -213,6 +213,8 @@ impl World {
             generation: Generation(1),
             since: Timestamp::from_millis(ms),
             suspect: None,
+            equal_suspects: Vec::new(),
+            stood_at: None,
         };
         let now = Timestamp::from_millis(found);
         let changes = self

@@ -319,6 +319,8 @@ impl DecisionContext<'_> {
                         generation,
                         since: self.at,
                         suspect: None,
+                        equal_suspects: Vec::new(),
+                        stood_at: None,
                     },
                 });
             }

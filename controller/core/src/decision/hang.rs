@@ -231,7 +231,7 @@ impl DecisionContext<'_> {
     /// Reports to diagnosis that all ranks stand, with the most likely suspect.
     fn report_hang(&mut self, name: &JobId) {
         let counts_completed = self.state.counts_completed_ranks();
-        let names_last = self.state.has_exact_cases();
+        let is_exact = self.state.has_exact_cases();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -240,8 +240,9 @@ impl DecisionContext<'_> {
         };
         job.hang.told = true;
         let generation = job.generation();
+        let stood_at = job.hang.since().filter(|_| is_exact);
         let merged = job.hang.stacks();
-        let suspects = job.hang_suspects(&merged.odd, names_last);
+        let suspects = job.hang_suspects(&merged.odd, is_exact);
         // Diagnosis concludes before the restart, however long the silence has lasted.
         let due = since
             .after(Duration::from_millis(self.state.policy.hang_ms))
@@ -251,6 +252,7 @@ impl DecisionContext<'_> {
             .take(NAMED)
             .map(|suspect| format!("rank {} on {} {}", suspect.rank, suspect.node, suspect.why))
             .collect();
+        let (suspect, equal_suspects) = job.equal_suspects(suspects, is_exact);
         self.announce(format!(
             "job {name}: no rank has made a step since {since}{}{}",
             if words.is_empty() { "" } else { "; " },
@@ -268,7 +270,9 @@ impl DecisionContext<'_> {
             job: name.clone(),
             generation,
             since,
-            suspect: suspects.into_iter().next(),
+            suspect,
+            equal_suspects,
+            stood_at,
         });
     }
 
@@ -278,7 +282,7 @@ impl DecisionContext<'_> {
         let at = self.at;
         let hang_ms = self.state.policy.hang_ms;
         let counts_completed = self.state.counts_completed_ranks();
-        let names_last = self.state.has_exact_cases();
+        let is_exact = self.state.has_exact_cases();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return false;
         };
@@ -288,7 +292,7 @@ impl DecisionContext<'_> {
         };
         let due = since.after(Duration::from_millis(hang_ms));
         let merged = job.hang.stacks();
-        let suspects = job.hang_suspects(&merged.odd, names_last);
+        let suspects = job.hang_suspects(&merged.odd, is_exact);
         // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
         let waits = due > at && job.is_whole();
         if waits {

@@ -102,6 +102,8 @@ impl DecisionContext<'_> {
                         generation,
                         since,
                         suspect: None,
+                        equal_suspects: Vec::new(),
+                        stood_at: None,
                     });
                 } else {
                     self.run_quietly(name);

@@ -8,6 +8,9 @@ use rankguard_model::{NodeId, ProgressPoint, Rank, Step, Timestamp};
 use super::{Job, JobPhase};
 use crate::Plan;
 
+/// Suspects of a hang beside the first one that a case names.
+const EQUAL_SUSPECTS_MAX: usize = 7;
+
 impl Job {
     /// Returns the number of ranks of its generation; 0 before the first plan.
     pub fn world_size(&self) -> usize {
@@ -54,20 +57,49 @@ impl Job {
         self.running.iter().all(is_silent)
     }
 
-    /// Returns the ranks for which a hung job most likely waits. With `names_last`, these are also the few ranks that
-    /// have not ended although the others completed.
-    pub(crate) fn hang_suspects(&self, odd: &BTreeMap<Rank, String>, names_last: bool) -> Vec<StallSuspect> {
-        let suspects = self.hang.suspects(odd, &self.places());
-        let completed = self.completed.len();
-        if !suspects.is_empty() || !names_last || completed * 2 <= self.world_size() {
+    /// Returns the ranks for which a hung job most likely waits. With `is_exact` (since rules 9), these are also the few ranks
+    /// that have not ended although the others completed, each has the time of its newest step, and none has ended.
+    pub(crate) fn hang_suspects(&self, odd: &BTreeMap<Rank, String>, is_exact: bool) -> Vec<StallSuspect> {
+        let mut suspects = self.hang.suspects(odd, &self.places());
+        if !is_exact {
+            suspects.iter_mut().for_each(|suspect| suspect.stepped_at = None);
             return suspects;
         }
-        let silent = self.hang.nodes().map(|(rank, node)| StallSuspect {
+        suspects.retain(|suspect| self.is_alive(suspect.rank));
+        let completed = self.completed.len();
+        let is_last = completed > 0 && self.running.len() == 1;
+        if !suspects.is_empty() || !is_last && completed * 2 <= self.world_size() {
+            return suspects;
+        }
+        let noun = if completed == 1 { "rank has" } else { "ranks have" };
+        let silent = self.hang.nodes().filter(|(rank, _)| self.is_alive(*rank));
+        let silent = silent.map(|(rank, node)| StallSuspect {
             rank,
             node: node.clone(),
-            why: format!("has not ended, while {completed} ranks have completed"),
+            why: format!("has not ended, while {completed} {noun} completed"),
+            stepped_at: self.hang.stepped_at(rank),
         });
         silent.collect()
+    }
+
+    /// Returns the first suspect of a hang, and those that are suspected for the same: a signal stopped each, or each has not ended
+    /// although others have completed.
+    pub(crate) fn equal_suspects(
+        &self,
+        suspects: Vec<StallSuspect>,
+        is_exact: bool,
+    ) -> (Option<StallSuspect>, Vec<StallSuspect>) {
+        let is_stopped = |suspect: &StallSuspect| self.hang.is_stopped(suspect.rank);
+        let mut suspects = suspects.into_iter();
+        let first = suspects.next();
+        let has_stopped = first.as_ref().is_some_and(is_stopped);
+        let has_completed = !self.completed.is_empty();
+        let is_same = |suspect: &StallSuspect| first.as_ref().is_some_and(|first| first.why == suspect.why);
+        let is_equal = |suspect: &StallSuspect| {
+            is_exact && (has_stopped && is_stopped(suspect) || has_completed && is_same(suspect))
+        };
+        let equal = suspects.filter(is_equal).take(EQUAL_SUSPECTS_MAX).collect();
+        (first, equal)
     }
 
     /// Records a rank that an agent reports as started.

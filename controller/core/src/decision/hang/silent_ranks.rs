@@ -86,6 +86,16 @@ impl SilentRanks {
         self.silent.contains_key(&rank)
     }
 
+    /// Returns the time of the newest step of a silent rank.
+    pub(crate) fn stepped_at(&self, rank: Rank) -> Option<Timestamp> {
+        self.silent.get(&rank).map(|silent| silent.since)
+    }
+
+    /// Returns true if a signal had stopped the process of a silent rank.
+    pub(crate) fn is_stopped(&self, rank: Rank) -> bool {
+        self.silent.get(&rank).is_some_and(|silent| silent.is_stopped)
+    }
+
     /// Records a step report. Returns true if it ends the rank's silence.
     pub(super) fn moved(&mut self, rank: Rank, step: Step, at: Timestamp) -> bool {
         if self.silent.get(&rank).is_some_and(|silent| step <= silent.step) {
@@ -156,7 +166,7 @@ impl SilentRanks {
             .filter(|rank| behind(rank).is_some())
             .copied()
             .collect();
-        let is_stopped = |rank: &Rank| self.silent.get(rank).is_some_and(|silent| silent.is_stopped);
+        let is_stopped = |rank: &Rank| self.is_stopped(*rank);
         let stopped = self.silent.keys().filter(|rank| is_stopped(rank));
         let mut ranks: Vec<Rank> = self.named.keys().chain(odd.keys()).chain(stopped).copied().collect();
         if late.len() * 2 < self.silent.len() {
@@ -187,6 +197,7 @@ impl SilentRanks {
                 rank,
                 node: node.clone(),
                 why: why.into_iter().flatten().collect::<Vec<_>>().join(", and "),
+                stepped_at: self.stepped_at(rank),
             })
         };
         ranks.into_iter().filter_map(suspect).collect()
