@@ -34,6 +34,7 @@ mod restores;
 mod risk;
 mod runs;
 mod sessions;
+mod spares;
 mod starts;
 mod store_commits;
 mod stragglers;

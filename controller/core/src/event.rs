@@ -226,6 +226,8 @@ pub enum TimerKey {
     },
     /// A job may grow onto nodes that came back.
     Grow { job: JobId },
+    /// Agents of the spare nodes of a job receive the order to prepare again.
+    Spares { job: JobId },
     /// Ranks of a job have ended, and no open case explains them.
     EndedRanks {
         job: JobId,

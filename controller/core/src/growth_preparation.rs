@@ -1,21 +1,36 @@
 //! Standby processes on nodes that a job is to take in: they import modules while the ranks of the job work on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_model::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::decision::PreflightResults;
 
 /// Longest wait for the report of a node. The processes of a node import one after the other.
 const NODE_WAIT: Duration = Duration::from_secs(120);
 /// Longest wait for all nodes; those that join meanwhile are prepared as well.
 const WAIT_MAX: Duration = Duration::from_secs(240);
 
+/// Time for which the results of a preflight hold; a later start repeats it.
+const PREFLIGHT_VALID: Duration = Duration::from_secs(300);
+
+/// Preflight that was ordered before the plan was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct EarlyPreflight {
+    asked_at: Timestamp,
+    results: PreflightResults,
+}
+
 /// Nodes on which the processes of a job are prepared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GrowthPreparation {
     /// True for nodes that have reported.
     nodes: BTreeMap<NodeId, bool>,
+    /// Preflight of all nodes of the coming generation, ordered while the job works on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    preflight: Option<EarlyPreflight>,
     begun_at: Timestamp,
     /// Time from which no report is awaited.
     until: Timestamp,
@@ -25,6 +40,7 @@ impl GrowthPreparation {
     pub(crate) fn new(at: Timestamp) -> Self {
         Self {
             nodes: BTreeMap::new(),
+            preflight: None,
             begun_at: at,
             until: at,
         }
@@ -58,6 +74,25 @@ impl GrowthPreparation {
     /// Removes a node that is lost, or of which the agent has started anew.
     pub(crate) fn remove(&mut self, node: &NodeId) {
         self.nodes.remove(node);
+        self.preflight = None;
+    }
+
+    /// Records that these nodes are ordered to check themselves.
+    pub(crate) fn ask_preflight(&mut self, at: Timestamp, nodes: BTreeSet<NodeId>) {
+        let results = PreflightResults::await_nodes(nodes);
+        self.preflight = Some(EarlyPreflight { asked_at: at, results });
+    }
+
+    /// Returns the preflight results that are being collected.
+    pub(crate) fn preflight_mut(&mut self) -> Option<&mut PreflightResults> {
+        self.preflight.as_mut().map(|preflight| &mut preflight.results)
+    }
+
+    /// Returns the preflight results if all nodes have answered recently.
+    pub(crate) fn preflight(&self, at: Timestamp) -> Option<&PreflightResults> {
+        let preflight = self.preflight.as_ref()?;
+        let is_valid = at.since(preflight.asked_at) <= PREFLIGHT_VALID && preflight.results.waiting.is_empty();
+        is_valid.then_some(&preflight.results)
     }
 
     /// Returns true if a node has not reported.

@@ -147,6 +147,9 @@ pub struct Job {
     /// Nodes on which standby processes are prepared, because the job is to take them in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) preparation: Option<GrowthPreparation>,
+    /// Nodes without ranks of the job on which standby processes wait for the loss of one of its nodes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) spares: BTreeSet<NodeId>,
     /// Wait for the return of nodes that is cheaper than a start without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     planned_wait: Option<PlannedWait>,
@@ -228,6 +231,7 @@ impl Job {
             activity: JobActivity::default(),
             growth: None,
             preparation: None,
+            spares: BTreeSet::new(),
             planned_wait: None,
             restarts: RestartRecord::default(),
             shrinks: ShrinkRecord::default(),

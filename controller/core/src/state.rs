@@ -407,6 +407,12 @@ impl DecisionState {
         self.rules >= 9
     }
 
+    /// Returns true if the preflight of a growth is made while the ranks work on, and standby processes wait on a spare node
+    /// (since rules 9; before, ranks waited for the preflight, and processes were prepared for growth only).
+    pub(crate) fn prepares_ahead(&self) -> bool {
+        self.rules >= 9
+    }
+
     /// Returns true if causes lie where their effects are (since rules 9; before, an error of an unknown process explained ends
     /// on other nodes).
     pub(crate) fn has_local_causes(&self) -> bool {

@@ -26,6 +26,7 @@ mod resume_sources;
 mod resumes;
 mod settled_attempts;
 mod silent_nodes;
+mod spares;
 mod starts;
 mod stragglers;
 mod waiting_jobs;

@@ -1,11 +1,14 @@
 //! Standby processes on nodes that a job takes in: they are prepared while its ranks work on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_core::{DecisionState, Event, Policy};
+use rankguard_core::{DecisionState, Event, Policy, PreflightMode};
 use rankguard_model::{
     AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeInfo, NodeRange, PrepareOrder,
     RankRef, RunningRank, StandbyPolicy,
+    AgentOrder, CheckpointCall, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, FailedCheck, JobSpec, NodeInfo,
+    NodeRange, PrepareOrder, RankRef, RunningRank, StandbyPolicy,
 };
 
 use crate::cluster::{Cluster, job, node};
@@ -320,4 +323,96 @@ fn older_journals_and_jobs_without_standby_processes_prepare_no_nodes() {
     cluster.wait(Duration::from_secs(31));
     assert_eq!(cluster.take_preparations(), []);
     assert!(cluster.is_called());
+}
+
+/// Returns the nodes with an order to check themselves, and removes these orders from the sent ones.
+fn take_checked(cluster: &mut Cluster) -> Vec<rankguard_model::NodeId> {
+    let orders = std::mem::take(&mut cluster.orders);
+    let is_check = |order: &AgentOrder| matches!(order, AgentOrder::Preflight(_));
+    let (checks, others) = orders.into_iter().partition(|(_, order)| is_check(order));
+    cluster.orders = others;
+    let checks: Vec<(rankguard_model::NodeId, AgentOrder)> = checks;
+    checks.into_iter().map(|(node, _)| node).collect()
+}
+
+fn report_checked(cluster: &mut Cluster, number: u32, failed: Vec<FailedCheck>) {
+    let body = EvidenceBody::Preflighted {
+        job: job(),
+        generation: cluster.generation(),
+        failed,
+        environment: BTreeMap::new(),
+    };
+    let node = node(number);
+    let entity = Entity::Node { node: node.clone() };
+    cluster.report(node, EvidenceSource::Agent, entity, body, Vec::new());
+}
+
+/// Nodes check themselves before a generation.
+fn checking() -> Policy {
+    Policy {
+        preflight: PreflightMode::Require,
+        ..policy()
+    }
+}
+
+fn full_disk() -> FailedCheck {
+    FailedCheck {
+        check: "write-path".to_owned(),
+        subject: "/store".to_owned(),
+        class: "disk-full".into(),
+        found: "no space left".to_owned(),
+        advice: String::new(),
+    }
+}
+
+/// A node returns to a job of three, and all four answer the preflight that is ordered with its preparation.
+fn grown_after_checks(policy: Policy, answers: impl Fn(u32) -> Option<Vec<FailedCheck>>) -> Cluster {
+    let mut cluster = shrunk(policy, 1);
+    join(&mut cluster, 3, "2");
+    cluster.wait(Duration::from_secs(31));
+    let _ = take_checked(&mut cluster);
+    for number in 0..4 {
+        if let Some(failed) = answers(number) {
+            report_checked(&mut cluster, number, failed);
+        }
+    }
+    cluster.report_prepared(3, None);
+    cluster.progress(0, 70);
+    cluster.checkpoint_called();
+    cluster
+}
+
+#[test]
+fn the_nodes_of_a_growth_are_checked_while_the_ranks_work_and_not_again() {
+    let mut cluster = shrunk(checking(), 1);
+    join(&mut cluster, 3, "2");
+    cluster.wait(Duration::from_secs(31));
+    assert_eq!(take_checked(&mut cluster), [node(0), node(1), node(2), node(3)]);
+
+    let mut cluster = grown_after_checks(checking(), |_| Some(Vec::new()));
+    assert_eq!(take_checked(&mut cluster), [], "all have answered");
+    cluster.start();
+    cluster.progress(0, 71);
+    assert_eq!(cluster.job().nodes().len(), 4);
+    assert!(cluster.job().is_running(), "{:?}", cluster.job().phase());
+}
+
+#[test]
+fn the_gate_checks_nodes_that_have_not_answered_or_would_be_refused() {
+    let all = [node(0), node(1), node(2), node(3)];
+    let mut silent = grown_after_checks(checking(), |number| (number != 1).then(Vec::new));
+    assert_eq!(take_checked(&mut silent), all);
+    let mut refused = grown_after_checks(checking(), |number| {
+        Some(if number == 3 { vec![full_disk()] } else { Vec::new() })
+    });
+    assert_eq!(take_checked(&mut refused), all, "the disk may have room by now");
+    let between = Policy {
+        preflight_between: true,
+        ..checking()
+    };
+    let mut measured = grown_after_checks(between, |_| Some(Vec::new()));
+    assert_eq!(take_checked(&mut measured), all, "links are measured without the ranks");
+    let before = Policy { rules: 8, ..checking() };
+    let mut earlier = grown_after_checks(before, |_| Some(Vec::new()));
+    assert_eq!(take_checked(&mut earlier), all, "as a journal of these rules replays");
 }

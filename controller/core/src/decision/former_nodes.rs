@@ -68,7 +68,8 @@ impl DecisionContext<'_> {
             return;
         };
         // Standby processes on these nodes would end as well.
-        let prepared: BTreeSet<&NodeId> = job.preparation.iter().flat_map(|all| all.nodes()).collect();
+        let prepared = job.preparation.iter().flat_map(|all| all.nodes());
+        let prepared: BTreeSet<&NodeId> = prepared.chain(&job.spares).collect();
         let nodes = job.former_nodes.iter().filter(|node| !prepared.contains(node));
         let nodes: Vec<NodeId> = nodes.filter(|node| self.state.fleet.is_live(node)).cloned().collect();
         let generation = job.generation();

@@ -4,6 +4,9 @@
 //! A node with a failed check is excluded from this job until its agent restarts or an operator uncordons it; each
 //! failure becomes a case with the class that it would have had. A check that fails on every node is a mistake of the
 //! job, and stops it.
+//!
+//! A job that prepares nodes for its growth has the checks made while its ranks work ([`super::preparation`]), and does not wait
+//! for them at the gate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::DecisionContext;
 use crate::job::JobLookup;
 use crate::policy::PreflightMode;
-use crate::{Job, JobPhase};
+use crate::{Job, JobPhase, Plan};
 
 /// Failures of one node that become cases.
 const CASES: usize = 8;
@@ -49,6 +52,54 @@ struct EnvironmentDifference {
 }
 
 impl PreflightResults {
+    /// Returns results without answers.
+    pub(crate) fn await_nodes(nodes: BTreeSet<NodeId>) -> Self {
+        Self {
+            waiting: nodes,
+            ..Self::default()
+        }
+    }
+
+    /// Records the answer of a node among these. A check between nodes is one of its subject.
+    fn record(
+        &mut self,
+        node: &NodeId,
+        failed: &[FailedCheck],
+        environment: &BTreeMap<String, String>,
+        nodes: &[NodeId],
+    ) {
+        for check in failed {
+            let other = nodes
+                .iter()
+                .find(|node| check.check == BETWEEN && node.as_str() == check.subject);
+            let about = other.unwrap_or(node).clone();
+            self.failed.entry(about).or_default().push(check.clone());
+        }
+        self.environments.insert(node.clone(), environment.clone());
+    }
+
+    /// Returns the results of these nodes; `None` if one has not answered.
+    fn of_nodes(&self, nodes: &[NodeId]) -> Option<Self> {
+        let environment = |node: &NodeId| Some((node.clone(), self.environments.get(node)?.clone()));
+        let failed = nodes
+            .iter()
+            .filter_map(|node| Some((node.clone(), self.failed.get(node)?.clone())));
+        Some(Self {
+            waiting: BTreeSet::new(),
+            failed: failed.collect(),
+            environments: nodes.iter().map(environment).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Returns true if no node fails a check or differs in a value that excludes it.
+    fn refuses_none(&self) -> bool {
+        let (differences, _) = self.differences();
+        self.failed.is_empty()
+            && !differences
+                .iter()
+                .any(|difference| strict_class(&difference.what).is_some())
+    }
+
     /// Returns the differing values by node. A value without a majority is returned as text without a node.
     fn differences(&self) -> (Vec<EnvironmentDifference>, Vec<String>) {
         let names: BTreeSet<&String> = self.environments.values().flat_map(BTreeMap::keys).collect();
@@ -109,10 +160,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        job.answers = PreflightResults {
-            waiting: job.nodes().iter().cloned().collect(),
-            ..PreflightResults::default()
-        };
+        job.answers = PreflightResults::await_nodes(job.nodes().iter().cloned().collect());
         for node in job.nodes().to_vec() {
             self.ask_node(name, &node);
         }
@@ -170,18 +218,22 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.in_generation(name, generation) else {
             return;
         };
-        if !matches!(job.phase(), JobPhase::Fencing { .. }) || !job.answers.waiting.remove(node) {
+        if !matches!(job.phase(), JobPhase::Fencing { .. }) {
+            let early = job
+                .preparation
+                .as_mut()
+                .and_then(|preparation| preparation.preflight_mut());
+            if let Some(early) = early.filter(|early| early.waiting.contains(node)) {
+                early.waiting.remove(node);
+                early.record(node, failed, environment, &[]);
+            }
+            return;
+        }
+        if !job.answers.waiting.remove(node) {
             return;
         }
         let nodes = job.nodes().to_vec();
-        for check in failed {
-            let other = nodes
-                .iter()
-                .find(|node| check.check == BETWEEN && node.as_str() == check.subject);
-            let about = other.unwrap_or(node).clone();
-            job.answers.failed.entry(about).or_default().push(check.clone());
-        }
-        job.answers.environments.insert(node.clone(), environment.clone());
+        job.answers.record(node, failed, environment, &nodes);
         if !job.answers.waiting.is_empty() {
             return;
         }
@@ -191,8 +243,37 @@ impl DecisionContext<'_> {
         }
     }
 
+    /// Orders the preflight of a coming growth on all nodes of the job and those that it is to take in. The ranks work on.
+    /// Links are not measured beside them; where that is required, the gate waits for it.
+    pub(super) fn preflight_ahead(&mut self, name: &JobId, added: &[NodeId]) {
+        let policy = &self.state.policy;
+        if !self.state.prepares_ahead() || policy.preflight == PreflightMode::Off || policy.preflight_between {
+            return;
+        }
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let nodes: BTreeSet<NodeId> = job.nodes().iter().chain(added).cloned().collect();
+        let Some(preparation) = &mut job.preparation else {
+            return;
+        };
+        preparation.ask_preflight(at, nodes.clone());
+        for node in nodes {
+            self.ask_node(name, &node);
+        }
+    }
+
+    /// Returns the results of a preflight that was made ahead for all nodes of a plan, if it refuses none of them. Otherwise the
+    /// nodes check themselves at the gate.
+    pub(super) fn early_preflight(&self, plan: &Plan) -> Option<PreflightResults> {
+        let job = self.state.jobs.get(&plan.job)?;
+        let results = job.preparation.as_ref()?.preflight(self.at)?;
+        results.of_nodes(&plan.nodes).filter(PreflightResults::refuses_none)
+    }
+
     /// Evaluates the results. Returns true if the generation may start.
-    fn passes(&mut self, name: &JobId, answers: &PreflightResults) -> bool {
+    pub(super) fn passes(&mut self, name: &JobId, answers: &PreflightResults) -> bool {
         let mut refused: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
         let mut cases: Vec<(NodeId, ClassId, String)> = Vec::new();
         for (node, failed) in &answers.failed {
@@ -211,10 +292,10 @@ impl DecisionContext<'_> {
         for difference in differences {
             let EnvironmentDifference { node, what, has, most } = difference;
             let text = format!("preflight of {what}: {has}, and {most} on most nodes of the job");
-            match STRICT.iter().find(|(begins, _)| what.starts_with(begins)) {
-                Some((_, class)) => {
+            match strict_class(&what) {
+                Some(class) => {
                     refused.entry(node.clone()).or_default().push(text.clone());
-                    cases.push((node, ClassId::from(*class), text));
+                    cases.push((node, ClassId::from(class), text));
                 }
                 None => self.announce(format!("job {name}, node {node}: {text}")),
             }
@@ -268,6 +349,12 @@ impl DecisionContext<'_> {
             entry.lack = None;
         }
     }
+}
+
+/// Returns the class of a difference between nodes that excludes one of them; `None` for other values.
+fn strict_class(what: &str) -> Option<&'static str> {
+    let (_, class) = STRICT.iter().find(|(begins, _)| what.starts_with(begins))?;
+    Some(class)
 }
 
 /// Returns the nodes that the phase of a job still waits for.

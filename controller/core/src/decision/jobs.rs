@@ -261,7 +261,9 @@ impl DecisionContext<'_> {
             self.require_fence(node, &name, plan.generation, plan.case);
         }
         self.take_from_waiting_jobs(&plan);
+        let early = self.early_preflight(&plan);
         self.end_preparation(&name, &plan.nodes);
+        plan.nodes.iter().for_each(|node| self.forget_spare(node));
         self.record_former_nodes(&name, &plan.nodes);
         let members = self.members_of(&plan);
         self.state.next_plan = plan.id.next();
@@ -300,7 +302,9 @@ impl DecisionContext<'_> {
                 self.order(&node, order);
             }
         }
-        self.ask_nodes(&name);
+        if !early.is_some_and(|answers| self.passes(&name, &answers)) {
+            self.ask_nodes(&name);
+        }
     }
 
     /// Returns the nodes that may read and write images of the job under a plan: its own, and those of the generation
@@ -365,6 +369,7 @@ impl DecisionContext<'_> {
                 self.wait_at_most(name, self.state.policy.first_step_ms);
                 self.take_life(name);
                 self.follow_ended_ranks(name);
+                self.prepare_spares(name);
                 self.advance(name);
             }
             JobPhase::Pending { .. } if !completes_waiting => {}
@@ -373,6 +378,7 @@ impl DecisionContext<'_> {
             JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } if job.is_completed() => {
                 job.finish(self.at);
                 self.end_preparation(name, &[]);
+                self.end_spares(name);
                 self.state.place(name);
                 self.drop_timer(name);
                 self.record_nodes_of_finished(name);
@@ -534,6 +540,7 @@ impl DecisionContext<'_> {
         let nodes = job.nodes().to_vec();
         let case = job.case();
         self.end_preparation(name, &[]);
+        self.end_spares(name);
         self.state.place(name);
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));

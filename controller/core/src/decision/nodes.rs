@@ -53,6 +53,7 @@ impl DecisionContext<'_> {
             self.repeat_orders(&name, &node);
             self.repeat_preparation(&name, &node, restarted);
         }
+        self.forget_spare(&node);
         self.fence_returned(info);
         self.release_joined_node(&node);
         self.offer_node();
@@ -169,6 +170,7 @@ impl DecisionContext<'_> {
         if unjoined.is_some() && self.state.awaits_joins() {
             self.offer_to_waiting_jobs();
         }
+        self.prepare_spares_of_all();
     }
 
     /// Places the jobs that waited for a node to join or to confirm the end of ranks: it counts as lost, or is late. A verdict
@@ -229,6 +231,7 @@ impl DecisionContext<'_> {
                 _ => {}
             }
         }
+        self.prepare_spares_of_all();
     }
 
     pub(crate) fn node_span(&mut self, node: &NodeId) {

@@ -1,6 +1,8 @@
 //! Preparation of nodes that a job is to take in: standby processes import the modules of the job there, while its ranks
 //! work on. The restart then waits for no import.
 //!
+//! The preflight of all nodes of the coming generation is made meanwhile ([`super::gate`]).
+//!
 //! It concerns jobs with standby processes only. A job waits for the reports of the nodes with a deadline (RG-9), and then
 //! starts without them, as it does where an agent cannot prepare processes or does not know the order. Processes on nodes
 //! that the job does not take in are ended.
@@ -30,6 +32,9 @@ impl DecisionContext<'_> {
             let names = names.join(", ");
             self.announce(format!("job {name}: standby processes are prepared on {names}"));
         }
+        if !new.is_empty() {
+            self.preflight_ahead(name, added);
+        }
         for node in new {
             self.order_to_prepare(name, &node);
         }
@@ -37,7 +42,7 @@ impl DecisionContext<'_> {
     }
 
     /// Sends the order to a node; repeating it is harmless.
-    fn order_to_prepare(&mut self, name: &JobId, node: &NodeId) {
+    pub(super) fn order_to_prepare(&mut self, name: &JobId, node: &NodeId) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let standby = job.spec.standby.as_ref().map(|policy| StandbyPolicy {
             count: job.spec.ranks_per_node,
@@ -152,7 +157,7 @@ impl DecisionContext<'_> {
     }
 }
 
-fn prepare_order(job: &crate::Job, standby: Option<StandbyPolicy>) -> PrepareOrder {
+pub(super) fn prepare_order(job: &crate::Job, standby: Option<StandbyPolicy>) -> PrepareOrder {
     PrepareOrder {
         job: job.spec.id.clone(),
         generation: job.generation(),

@@ -43,6 +43,7 @@ impl DecisionContext<'_> {
                 }
             }
             TimerKey::Grow { job } => self.grow(job),
+            TimerKey::Spares { job } => self.repeat_spares(job),
             TimerKey::Hang { job, generation } => self.hang_due(job, *generation),
             TimerKey::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
             TimerKey::EndedRanks { job, generation } => self.ended_ranks_due(job, *generation),
