@@ -6,6 +6,7 @@ mod exit_message;
 mod last_output;
 mod launch;
 mod place;
+mod port_range;
 mod rank_logs;
 mod rank_users;
 mod rendezvous;

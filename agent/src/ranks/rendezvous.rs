@@ -1,12 +1,15 @@
 //! Rendezvous of jobs: the reserved port, and the store that the agent serves on it if the job requests that.
 //!
 //! A reserved port is bound and does not listen: no other process gets it, and a rank that connects too early is refused
-//! and tries again. At the launch it is released to rank 0, or served.
+//! and tries again. At the launch it is released to rank 0, or served. Until rank 0 has bound a released port nothing holds it, so
+//! the port is one that no other process is given ([`super::port_range`]).
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 
+use super::port_range::{PortClaim, candidates};
 use rankguard_model::{AGENT_STORE_VARIABLE, Generation, JobId, LaunchOrder};
 use rankguard_tcp_store::{StoreHandle, StoreLimits, serve};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
@@ -18,6 +21,8 @@ const BACKLOG: i32 = 16_384;
 #[derive(Debug)]
 pub(crate) struct RendezvousPorts {
     host: String,
+    /// Root of procfs.
+    proc_root: PathBuf,
     ports: BTreeMap<JobId, RendezvousPort>,
 }
 
@@ -25,6 +30,8 @@ pub(crate) struct RendezvousPorts {
 struct RendezvousPort {
     generation: Generation,
     number: u16,
+    /// Absent if the kernel chose the port, or another agent has claimed it meanwhile.
+    claim: Option<PortClaim>,
     state: PortState,
 }
 
@@ -38,9 +45,10 @@ enum PortState {
 }
 
 impl RendezvousPorts {
-    pub(crate) fn new(host: String) -> Self {
+    pub(crate) fn new(host: String, proc_root: PathBuf) -> Self {
         Self {
             host,
+            proc_root,
             ports: BTreeMap::new(),
         }
     }
@@ -50,11 +58,12 @@ impl RendezvousPorts {
         if let Some(port) = self.ports.get(job).filter(|port| port.generation == generation) {
             return Ok(port.number);
         }
-        let socket = bound_socket(&self.host, 0)?;
+        let (socket, claim) = chosen_socket(&self.host, &self.proc_root)?;
         let number = socket.local_addr()?.port();
         let port = RendezvousPort {
             generation,
             number,
+            claim,
             state: PortState::Reserved(socket),
         };
         self.ports.insert(job.clone(), port);
@@ -73,13 +82,14 @@ impl RendezvousPorts {
             .env
             .get(AGENT_STORE_VARIABLE)
             .is_some_and(|value| value == "True");
-        let state = match reserved.map(|port| port.state) {
+        let (claim, reserved) = reserved.map(|port| (port.claim, port.state)).unzip();
+        let state = match reserved {
             Some(PortState::Served(store)) if is_wanted => PortState::Served(store),
             state if is_wanted => {
                 let socket = match state {
                     Some(PortState::Reserved(socket)) => socket,
                     // The agent has been restarted since the reservation.
-                    _ => bound_socket(&self.host, launch.master_port)?,
+                    _ => bound_socket(&self.host, launch.master_port, true)?,
                 };
                 // Connections inherit it: ended ones must not keep the port from an agent that is restarted.
                 sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -91,6 +101,8 @@ impl RendezvousPorts {
         let port = RendezvousPort {
             generation: launch.generation,
             number: launch.master_port,
+            // Without a reservation the agent has been restarted since.
+            claim: claim.flatten().or_else(|| PortClaim::take(launch.master_port).ok()),
             state,
         };
         self.ports.insert(launch.job.clone(), port);
@@ -129,14 +141,28 @@ fn report_end(job: &JobId, port: &RendezvousPort) {
     }
 }
 
+/// Returns a socket that is bound to a port which no other process is given, with the claim of it. If there is none, the kernel
+/// chooses the port.
+fn chosen_socket(host: &str, proc_root: &Path) -> io::Result<(TcpListener, Option<PortClaim>)> {
+    for port in candidates(proc_root) {
+        let Ok(claim) = PortClaim::take(port) else { continue };
+        // The rank binds all addresses.
+        let is_free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+        if let Some(socket) = is_free.then(|| bound_socket(host, port, false).ok()).flatten() {
+            return Ok((socket, Some(claim)));
+        }
+    }
+    Ok((bound_socket(host, 0, false)?, None))
+}
+
 /// Returns a socket that is bound to a port of the host, or to any free one for port 0.
-fn bound_socket(host: &str, port: u16) -> io::Result<TcpListener> {
+fn bound_socket(host: &str, port: u16, is_reused: bool) -> io::Result<TcpListener> {
     let resolved = (host, port).to_socket_addrs().into_iter().flatten();
     // A name that only other nodes resolve to this one cannot be bound; a port that is free on all addresses suffices.
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     for address in resolved.chain([any]) {
-        result = bind_address(address);
+        result = bind_address(address, is_reused);
         if result.is_ok() {
             break;
         }
@@ -144,14 +170,14 @@ fn bound_socket(host: &str, port: u16) -> io::Result<TcpListener> {
     result
 }
 
-fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind_address(address: SocketAddr, is_reused: bool) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
         AddressFamily::INET6
     };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if address.port() != 0 {
+    if is_reused {
         // Ended connections of an earlier store may hold the port; a reserved port is for this socket alone.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
@@ -181,7 +207,7 @@ mod tests {
     }
 
     fn ports() -> RendezvousPorts {
-        RendezvousPorts::new("127.0.0.1".to_owned())
+        RendezvousPorts::new("127.0.0.1".to_owned(), PathBuf::from("/proc"))
     }
 
     fn connect(port: u16) -> io::Result<TcpStream> {
@@ -201,6 +227,27 @@ mod tests {
         assert!(ports.served().is_empty());
         drop(rank);
         assert_ne!(ports.reserve(&job, Generation(2)).expect("another"), 0);
+    }
+
+    #[test]
+    fn no_process_is_given_a_released_port_before_rank_0_binds_it() {
+        let job = JobId::from("llm");
+        let mut first = ports();
+        let port = first.reserve(&job, Generation(1)).expect("a port");
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("the kernel's range");
+        let bounds: Vec<u16> = range
+            .split_whitespace()
+            .map(|word| word.parse().expect("a port"))
+            .collect();
+        assert!(!(bounds[0]..=bounds[1]).contains(&port), "{port} is outside of {range}");
+        first.open(&order(1, port, "False")).expect("released");
+        assert!(
+            PortClaim::take(port).is_err(),
+            "other agents of this host do not choose it"
+        );
+        drop(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("rank 0 gets it"));
+        first.close(|_, _| true);
+        PortClaim::take(port).expect("free again");
     }
 
     #[test]

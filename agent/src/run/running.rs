@@ -270,7 +270,7 @@ fn start_orders(
         reports,
         mark: supervision.mark,
         users: supervision.users,
-        rendezvous: RendezvousPorts::new(settings.host.clone()),
+        rendezvous: RendezvousPorts::new(settings.host.clone(), settings.proc_root.clone()),
         standbys,
         rank_environment: settings.rank_environment.clone(),
         flight_pipe: settings.flight_recorder_pipe,
