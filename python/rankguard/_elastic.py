@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Optional, TypeVar
 
 from ._group_sockets import GroupSockets
+from ._older_objects import OlderObjects
 from ._rankguard import Departure, RankguardError
 
 _Result = TypeVar("_Result")
@@ -76,7 +76,7 @@ def elastic(train: Callable[..., _Result]) -> Callable[..., _Result]:
             generation = _Generation(departure)
             ended, result = generation.call(lambda: train(*args, **kwargs))
             if not ended:
-                departure.close()
+                generation.close()
                 return result  # type: ignore[return-value]
             generation.leave()
 
@@ -93,6 +93,7 @@ class _Generation:
         self._answered = threading.Event()
         self._lock = threading.Lock()
         self._sockets = GroupSockets()
+        self._objects = OlderObjects()
         self._may_raise = True
         self._main = threading.get_ident()
 
@@ -115,9 +116,14 @@ class _Generation:
         except GenerationEnded:
             pass
         except BaseException:
-            self._departure.close()
+            self.close()
             raise
         return True, None
+
+    def close(self) -> None:
+        """Ends the connection to the agent of a process that is a rank no more."""
+        self._objects.release()
+        self._departure.close()
 
     def leave(self) -> None:
         """Ends everything of the generation, waits for the next rank of this process and takes its environment."""
@@ -126,7 +132,7 @@ class _Generation:
         before = f"rank {os.environ.get('RANK')} of generation {os.environ.get('RANKGUARD_GENERATION')}"
         _end_groups()
         _end_session()
-        gc.collect()
+        self._objects.end_newer()
         # A handler of torch raises an exception at the end of a data loader's worker.
         on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _note(f"{before} leaves its generation; this process waits for its next rank")
