@@ -286,6 +286,27 @@ def test_a_job_grows_in_the_same_processes_and_works_on_while_a_node_imports(tmp
         cluster.close()
 
 
+def test_the_node_that_replaces_a_lost_one_has_imported_before(tmp_path: pathlib.Path) -> None:
+    """The spare node has no rank of the job until then. The processes of the other node go on."""
+    cluster = Cluster(tmp_path, nodes=3)
+    try:
+        (tmp_path / "counted.py").write_text("import os\nopen('imports', 'a').write(f'{os.getpid()}\\n')\n")
+        options = ["--nodes", "2", "--standby", "auto", "--standby-import", "counted"]
+        run = cluster.run("spared", job(tmp_path), 2, None, 0, *options)
+        first = calls(tmp_path, 1, 4)
+        imports = lambda: (tmp_path / "imports").read_text().splitlines() if (tmp_path / "imports").exists() else []  # noqa: E731
+        until("two processes on each of the three nodes", lambda: len(imports()) >= 6 or None)
+        cluster.kill_agent("n2")
+        second = calls(tmp_path, 2, 4)
+        assert [call["pid"] for call in second[:2]] == [call["pid"] for call in first[:2]], cluster.log()
+        assert [is_from_standby(call) for call in second] == [False, False, True, True], cluster.log()
+        assert {str(call["pid"]) for call in second[2:]} <= set(imports()), cluster.log()
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
+    finally:
+        cluster.close()
+
+
 def is_from_standby(call: dict) -> bool:
     """Whether the process waited before it was a rank: its interpreter was started with a text."""
     return "-c" in pathlib.Path(f"/proc/{call['pid']}/cmdline").read_text().split("\0")

@@ -51,9 +51,14 @@ pub const INVARIANTS: &[(&str, InvariantCheck)] = &[
     ("generations_lie_above_their_floors", generations_lie_above_their_floors),
 ];
 
-/// RG-9: standby processes on further nodes are prepared for jobs that work; an awaited report has a deadline.
+/// RG-9: standby processes on further nodes are prepared for jobs that work; an awaited report has a deadline, and agents end
+/// processes without a repeated order.
 fn every_preparation_ends(state: &DecisionState) -> Option<String> {
     state.jobs.iter().find_map(|(name, job)| {
+        let repetition = TimerKey::Spares { job: name.clone() };
+        if !job.spares.is_empty() && (job.is_over() || !state.timers.contains_key(&repetition)) {
+            return Some(format!("{name} has spare nodes without an end"));
+        }
         let preparation = job.preparation.as_ref()?;
         let timer = TimerKey::Grow { job: name.clone() };
         let is_disturbed = !job.is_running() || job.case().is_some() || state.cases.is_settling(name);
