@@ -68,8 +68,7 @@ impl DecisionContext<'_> {
             return;
         };
         // Standby processes on these nodes would end as well.
-        let prepared = job.preparation.iter().flat_map(|all| all.nodes());
-        let prepared: BTreeSet<&NodeId> = prepared.chain(&job.spares).collect();
+        let prepared: BTreeSet<&NodeId> = job.preparation.iter().flat_map(|all| all.nodes()).collect();
         let nodes = job.former_nodes.iter().filter(|node| !prepared.contains(node));
         let nodes: Vec<NodeId> = nodes.filter(|node| self.state.fleet.is_live(node)).cloned().collect();
         let generation = job.generation();
@@ -100,6 +99,7 @@ impl DecisionContext<'_> {
         let job = self.state.jobs.get_mut(name);
         if let Some(job) = job.filter(|job| job.generation() == generation && is_settled(job, at)) {
             job.former_nodes.remove(node);
+            self.prepare_spares(name);
         }
     }
 }

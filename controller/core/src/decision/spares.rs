@@ -120,7 +120,11 @@ impl DecisionState {
         let nodes = self
             .fleet
             .choose(job.nodes(), &taken, job.spec.ranks_per_node, size + 1);
-        let is_spare = |node: &NodeId| !job.nodes().contains(node);
-        nodes.into_iter().filter(is_spare).take(1).collect()
+        let spare = nodes.into_iter().find(|node| !job.nodes().contains(node));
+        // The order to a former node to drop its images ends the processes as well; they start after it.
+        spare
+            .filter(|node| !job.former_nodes.contains(node))
+            .into_iter()
+            .collect()
     }
 }
