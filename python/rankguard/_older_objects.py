@@ -1,7 +1,7 @@
 """Collection of the objects of one generation, without those that the process had before.
 
-A rank leaves its generation once the objects of it have ended, also those in reference cycles. A full collection passes over all
-objects of the process: with torch imported that takes 0.1 s and more, for which all other ranks wait.
+A rank leaves its generation once the objects of it have ended, also those in reference cycles. A full collection passes over
+all objects of the process: with torch imported that took 0.5 s on a busy processor, for which all other ranks wait.
 """
 
 from __future__ import annotations

@@ -294,7 +294,8 @@ def test_the_node_that_replaces_a_lost_one_has_imported_before(tmp_path: pathlib
         options = ["--nodes", "2", "--standby", "auto", "--standby-import", "counted"]
         run = cluster.run("spared", job(tmp_path), 2, None, 0, *options)
         first = calls(tmp_path, 1, 4)
-        imports = lambda: (tmp_path / "imports").read_text().splitlines() if (tmp_path / "imports").exists() else []  # noqa: E731
+        counted = tmp_path / "imports"
+        imports = lambda: counted.read_text().splitlines() if counted.exists() else []  # noqa: E731
         until("two processes on each of the three nodes", lambda: len(imports()) >= 6 or None)
         cluster.kill_agent("n2")
         second = calls(tmp_path, 2, 4)
