@@ -8,7 +8,7 @@ use rankguard_access::{
 };
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::claim::ClaimedFolder;
-use rankguard_identity::{ConnectionPeer, PeerRole};
+use rankguard_identity::ConnectionPeer;
 use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, PrintableText, Timestamp, with_causes};
 use rankguard_proto::{HINT_HEADER, v1};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::claims::{self, ClaimRegistry, NameReservation};
 use crate::command_executor::{ANSWER_DEADLINE, CommandExecutor, CommandFailure, CommandOrigin, late};
 use crate::input::{LoopInput, OperatorCommand, OperatorQuery};
-use crate::operator_calls::OperatorCall;
+use crate::operator_calls::{OperatorCall, certificate_role};
 use crate::rendezvous_task::RendezvousInput;
 use crate::session::stopping;
 use crate::submission;
@@ -214,13 +214,7 @@ async fn in_time<T>(exchange: impl Future<Output = Result<T, Status>>) -> Result
 /// Returns the caller of a gRPC request. An operator's certificate and a process of this machine have every right.
 fn caller(peer: &ConnectionPeer) -> CallerIdentity {
     let caller = match &peer.name {
-        Some(name) => {
-            let role = match name.role() {
-                PeerRole::Operator | PeerRole::Controller => AccessRole::Admin,
-                _ => AccessRole::Viewer,
-            };
-            CallerIdentity::certificate(name.short(), name.own(), role)
-        }
+        Some(name) => CallerIdentity::certificate(name.short(), name.own(), certificate_role(name.role())),
         None => CallerIdentity::local(AccessRole::Admin),
     };
     caller.at(peer.address)

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rankguard_model::NodeId;
+use tonic::codegen::{Service as HttpService, http};
+use tonic::server::NamedService;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
@@ -72,6 +75,47 @@ impl ConnectionPeer {
 /// Function that receives each refused peer with the reason. It must not block.
 pub type RefusalObserver = Arc<dyn Fn(&ConnectionPeer, &str) + Send + Sync>;
 
+/// Path of a gRPC request (`/rankguard.v1.Operator/CordonNode`), as an extension of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestPath(String);
+
+/// Service that adds the [`RequestPath`] to each request, for a [`RoleInterceptor`] below it.
+#[derive(Debug, Clone)]
+pub struct PathRecorder<S>(S);
+
+impl<S> PathRecorder<S> {
+    /// Wraps a service.
+    pub fn new(service: S) -> Self {
+        Self(service)
+    }
+}
+
+impl<S, B> HttpService<http::Request<B>> for PathRecorder<S>
+where
+    S: HttpService<http::Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
+        let path = RequestPath(request.uri().path().to_owned());
+        request.extensions_mut().insert(path);
+        self.0.call(request)
+    }
+}
+
+impl<S: NamedService> NamedService for PathRecorder<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+/// Function that returns the roles which a method of a service permits; `None` for an unknown method.
+pub type MethodRoles = fn(&str) -> Option<&'static [PeerRole]>;
+
 /// Interceptor that admits only some roles to a service. Without an identity it admits all peers, because that is
 /// loopback.
 #[derive(Clone)]
@@ -80,6 +124,8 @@ pub struct RoleInterceptor {
     roles: &'static [PeerRole],
     refusals: RefusalCounters,
     observer: Option<RefusalObserver>,
+    /// Roles of single methods, which may be fewer than those of the service.
+    of_method: Option<MethodRoles>,
 }
 
 impl RoleInterceptor {
@@ -90,7 +136,27 @@ impl RoleInterceptor {
             roles,
             refusals,
             observer: None,
+            of_method: None,
         }
+    }
+
+    /// Names the roles of the called method in refusals, not those of the whole service. Needs a [`PathRecorder`] above it.
+    #[must_use]
+    pub fn naming_roles_of(self, of_method: MethodRoles) -> Self {
+        Self {
+            of_method: Some(of_method),
+            ..self
+        }
+    }
+
+    /// Returns the roles that a request permits.
+    fn roles_of(&self, request: &Request<()>) -> &'static [PeerRole] {
+        let path = request.extensions().get::<RequestPath>();
+        let method = path.and_then(|path| path.0.rsplit('/').next());
+        let of_method = method.zip(self.of_method);
+        of_method
+            .and_then(|(method, roles)| roles(method))
+            .unwrap_or(self.roles)
     }
 
     /// Passes refused peers on to `observer`, too.
@@ -125,7 +191,7 @@ impl Interceptor for RoleInterceptor {
         if is_admitted {
             return Ok(request);
         }
-        let roles: Vec<&str> = self.roles.iter().map(|role| role.word()).collect();
+        let roles: Vec<&str> = self.roles_of(&request).iter().map(|role| role.word()).collect();
         let service = self.service;
         let roles = roles.join(" or ");
         let what = format!(

@@ -39,7 +39,7 @@ mod verify;
 mod wire;
 
 pub use authority::{AuthorityError, CertificateAuthority, IssueRequest, IssuedCertificate};
-pub use caller::{ConnectionPeer, RefusalObserver, RoleInterceptor};
+pub use caller::{ConnectionPeer, MethodRoles, PathRecorder, RefusalObserver, RequestPath, RoleInterceptor};
 pub use certificate::CertificateFields;
 pub use files::IdentityFiles;
 pub use identity::{IdentityStatus, TlsIdentity};
