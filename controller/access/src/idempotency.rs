@@ -69,10 +69,8 @@ impl IdempotencyTable {
         }
         if requests.len() >= KEYS_MAX {
             requests.retain(|_, request| now.since(request.at) < RETENTION);
-            let oldest = requests.iter().min_by_key(|(_, request)| request.at);
-            let oldest = oldest.map(|(id, _)| id.clone()).filter(|_| requests.len() >= KEYS_MAX);
-            if let Some(id) = oldest {
-                requests.remove(&id);
+            if requests.len() >= KEYS_MAX {
+                remove_oldest(&mut requests);
             }
         }
         let fingerprint = fingerprint.to_owned();
@@ -97,6 +95,23 @@ impl IdempotencyTable {
             (Some(_), None) => drop(requests.remove(&id)),
             (None, _) => {}
         }
+    }
+}
+
+/// Removes the oldest key of the caller with the most keys, so that no caller displaces the keys of another with fewer.
+fn remove_oldest(requests: &mut BTreeMap<(String, String), KeyedRequest>) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (actor, _) in requests.keys() {
+        *counts.entry(actor).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    let Some(most) = most.map(|(actor, _)| actor.to_owned()) else {
+        return;
+    };
+    let of_caller = requests.iter().filter(|((actor, _), _)| *actor == most);
+    let oldest = of_caller.min_by_key(|(_, request)| request.at);
+    if let Some(id) = oldest.map(|(id, _)| id.clone()) {
+        requests.remove(&id);
     }
 }
 
@@ -128,5 +143,17 @@ mod tests {
             assert_eq!(table.begin("a", &number.to_string(), "x", at), KeyState::New);
         }
         assert_eq!(table.requests.lock().expect("sound").len(), KEYS_MAX);
+    }
+
+    #[test]
+    fn a_caller_with_many_keys_displaces_no_key_of_another() {
+        let table = IdempotencyTable::default();
+        assert_eq!(table.begin("b", "k", "x", Timestamp(0)), KeyState::New);
+        table.settle("b", "k", Some(7));
+        for number in 0..2 * KEYS_MAX {
+            let at = Timestamp(1 + i64::try_from(number).expect("small"));
+            assert_eq!(table.begin("a", &number.to_string(), "x", at), KeyState::New);
+        }
+        assert_eq!(table.begin("b", "k", "x", Timestamp(9)), KeyState::Done(7));
     }
 }

@@ -40,6 +40,8 @@ struct SharedStore {
     table: Mutex<TokenTable>,
     /// Number of revocations since the start.
     revocations: watch::Sender<u64>,
+    /// Reason why the latest attempt to write the file failed.
+    failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +87,7 @@ impl TokenStore {
             writer: Mutex::new(()),
             table: Mutex::new(table),
             revocations: watch::Sender::new(0),
+            failure: Mutex::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -127,8 +130,8 @@ impl TokenStore {
             return Err(TokenError::Exists { name });
         }
         tokens.insert(details.id.clone(), token.clone());
-        let written = token_file::write(&self.shared.path, tokens.values());
-        written.map_err(|source| TokenError::File { source })?;
+        self.write(tokens.values())
+            .map_err(|source| TokenError::File { source })?;
         let ids: Vec<String> = tokens.into_keys().collect();
         let mut table = self.table();
         table.tokens.insert(details.id.clone(), token);
@@ -243,12 +246,25 @@ impl TokenStore {
         self.shared.revocations.subscribe()
     }
 
+    fn write<'t>(&self, tokens: impl Iterator<Item = &'t StoredToken>) -> Result<(), TokenFileError> {
+        let written = token_file::write(&self.shared.path, tokens);
+        *lock(&self.shared.failure) = written.as_ref().err().map(ToString::to_string);
+        written
+    }
+
+    /// Returns the reason why the latest attempt to write the file failed; `None` after a successful one.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.shared.failure).clone()
+    }
+
     /// Writes the times of use and the revocations that are not on disk yet. Blocks on the disk.
     pub fn save_rest(&self) -> Result<(), TokenFileError> {
         let _writer = lock(&self.shared.writer);
         let has_rest = {
             let mut table = self.table();
-            std::mem::take(&mut table.has_unsaved_uses) || !table.unsaved_revocations.is_empty()
+            std::mem::take(&mut table.has_unsaved_uses)
+                || !table.unsaved_revocations.is_empty()
+                || self.failure().is_some()
         };
         if !has_rest {
             return Ok(());
@@ -259,7 +275,7 @@ impl TokenStore {
     /// Writes the table; the caller holds `writer`, so that no revocation is added meanwhile.
     fn save(&self) -> Result<(), TokenFileError> {
         let tokens = self.table().tokens.clone();
-        token_file::write(&self.shared.path, tokens.values())?;
+        self.write(tokens.values())?;
         self.table().unsaved_revocations.clear();
         Ok(())
     }
