@@ -183,10 +183,11 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
     });
     let config = format!(
         "# {}{window}: counted by `rankguard simulate calibrate`\n[controller.policy]\nprior = \"{}\"\n\n[controller.policy.record]\n\
-         node_hours = {:.0}\nprocess_failures = {}\nnode_failures = {}\ndomain_failures = {}\n",
+         node_hours = {:.0}{}\nprocess_failures = {}\nnode_failures = {}\ndomain_failures = {}\n",
         data.title,
         prior.id,
         whole_hours(node_hours),
+        rounding_comment(node_hours),
         of(FailureExtent::Process),
         of(FailureExtent::Node),
         of(FailureExtent::Domain)
@@ -206,6 +207,14 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
 /// failures in less than half an hour do not give a division by zero.
 fn whole_hours(node_hours: f64) -> f64 {
     node_hours.round().max(1.0)
+}
+
+/// Returns a comment for the fragment where its whole number is not the number of the table, which has one decimal.
+fn rounding_comment(node_hours: f64) -> String {
+    if (whole_hours(node_hours) - node_hours).abs() < 0.05 {
+        return String::new();
+    }
+    format!(" # {node_hours:.1} observed; the controller takes whole hours, at least 1")
 }
 
 /// Returns a note if the whole number differs from the observed node-hours by a tenth or more.
@@ -324,6 +333,13 @@ mod tests {
     fn the_fragment_has_the_node_hours_of_the_table() {
         let written = [0.0, 0.2, 1.04, 1.4, 1.6, 81_233.6].map(whole_hours);
         assert_eq!(written, [1.0, 1.0, 1.0, 1.0, 2.0, 81_234.0]);
+    }
+
+    #[test]
+    fn the_fragment_names_the_observed_hours_beside_other_ones() {
+        assert!(rounding_comment(0.1).contains("0.1 observed"));
+        assert!(rounding_comment(20.4).contains("20.4 observed"));
+        assert_eq!(rounding_comment(20.02), "");
     }
 
     #[test]
