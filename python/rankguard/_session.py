@@ -447,7 +447,7 @@ class Session:
             self._warned_void = True
             step, reason = failures[0]
             warnings.warn(
-                f"the checkpoint of step {step} is void: {reason}; training goes on, the last commit stands, and "
+                f"the checkpoint of step {step} is void: {reason}; training goes on, an earlier commit stands if there is one, and "
                 "rankguard.counts() has those that follow",
                 RuntimeWarning,
                 stacklevel=4,
