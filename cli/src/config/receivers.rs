@@ -1,5 +1,6 @@
 //! Parser of `[[controller.notify]]`: receivers of notifications in the configuration file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rankguard_model::Severity;
@@ -62,17 +63,20 @@ pub(super) fn read(value: &Spanned<DeValue<'_>>) -> ParsedReceivers {
         found.mistakes.push((at, what));
         return found;
     }
+    let mut names = BTreeSet::new();
     for (number, table) in (1..).zip(tables) {
         let at = table.span().start;
         let mut mistakes = Vec::new();
         match table.get_ref() {
             DeValue::Table(table) => {
-                if let Some(receiver) = one(table, at, &mut mistakes) {
-                    if found.receivers.iter().any(|known| known.name == receiver.name) {
-                        mistakes.push((at, format!("name: {:?} is already used", receiver.name)));
-                    }
-                    found.receivers.push(receiver);
+                let receiver = one(table, at, &mut mistakes);
+                // Also of a receiver with other mistakes.
+                if let Some((place, name)) = name_of(table)
+                    && !names.insert(name.to_owned())
+                {
+                    mistakes.push((place, format!("name: {name:?} is already used")));
                 }
+                found.receivers.extend(receiver);
             }
             _ => mistakes.push((at, "expected a table [[controller.notify]]".to_owned())),
         }
@@ -81,6 +85,12 @@ pub(super) fn read(value: &Spanned<DeValue<'_>>) -> ParsedReceivers {
         found.mistakes.extend(numbered);
     }
     found
+}
+
+/// Returns the name of a table with its place in the file; `None` without a text of that key.
+fn name_of<'t>(table: &'t DeTable<'_>) -> Option<(usize, &'t str)> {
+    let (_, value) = table.iter().find(|(key, _)| key.get_ref() == "name")?;
+    Some((value.span().start, value.get_ref().as_str()?))
 }
 
 /// Parses one receiver and reports all its mistakes; `None` if it lacks a valid name or a kind.
@@ -389,6 +399,17 @@ mod tests {
                 mistakes.iter().any(|(_, what)| what.contains(wanted)),
                 "{wanted}: {mistakes:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_used_twice_is_a_mistake_beside_any_other() {
+        let text = "[[notify]]\nname = 'chat'\nkind = 'mail'\n[[notify]]\nname = 'chat'\nkind = 'slack'\n\
+                    [[notify]]\nname = 'chat'\nkind = 'slak'\n";
+        let mistakes: Vec<String> = parse(text).mistakes.into_iter().map(|(_, what)| what).collect();
+        for receiver in [2, 3] {
+            let wanted = format!("receiver {receiver}: name: \"chat\" is already used");
+            assert!(mistakes.contains(&wanted), "{mistakes:#?}");
         }
     }
 }
