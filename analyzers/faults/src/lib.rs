@@ -29,6 +29,7 @@ mod explain;
 pub mod line;
 mod matcher;
 mod mistake;
+mod root_rank;
 mod scan;
 mod signature;
 mod taxonomy;
@@ -42,6 +43,7 @@ pub use explain::{CategoryReference, CitedSource, DriverEvent, Explanation, Sign
 pub use line::LINE_LIMIT;
 pub use matcher::{SignatureMatcher, introduces_causes};
 pub use mistake::{CatalogueError, CatalogueMistake};
+pub use root_rank::root_rank_text;
 pub use signature::{CodeKind, EntityRule, Signature};
 pub use taxonomy::{
     Citation, FigureSum, NameStatus, OUTSIDE_SCOPE, PublishedFact, Taxonomy, TaxonomyCategory, TaxonomyDimension,

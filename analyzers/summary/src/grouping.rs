@@ -92,7 +92,7 @@ impl<'c> CaseGrouping<'c> {
 }
 
 /// Returns the date of the Monday of a week, UTC.
-fn monday(at: Timestamp) -> Option<String> {
+pub(crate) fn monday(at: Timestamp) -> Option<String> {
     let date = jiff::Timestamp::from_nanosecond(at.0.into())
         .ok()?
         .to_zoned(TimeZone::UTC)

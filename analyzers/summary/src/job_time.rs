@@ -67,7 +67,25 @@ impl GenerationRecord {
     }
 }
 
+/// Name that no job of a source has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownJob(pub JobId);
+
 impl JobTime {
+    /// Divides the time of the named jobs, or of all without names; the newest submission comes first.
+    pub fn of_jobs(jobs: &[JobView], names: &[JobId], now: Timestamp) -> Result<Vec<Self>, UnknownJob> {
+        let is_known = |name: &&JobId| jobs.iter().any(|job| job.spec.id == **name);
+        if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+            return Err(UnknownJob(unknown.clone()));
+        }
+        let wanted = jobs
+            .iter()
+            .filter(|job| names.is_empty() || names.contains(&job.spec.id));
+        let mut times: Vec<Self> = wanted.map(|job| Self::of(job, now)).collect();
+        times.sort_by_key(|time| std::cmp::Reverse(time.submitted_at));
+        Ok(times)
+    }
+
     /// Divides the time of a job; `now` is the end of the time of a job that is not over.
     pub fn of(job: &JobView, now: Timestamp) -> Self {
         let until = job.ended_at.unwrap_or(now).max(job.submitted_at);

@@ -7,7 +7,7 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Case, Generation, JobId, NodeId, Timestamp};
 use serde::Serialize;
 
-use crate::grouping::CaseGrouping;
+use crate::grouping::{CaseGrouping, monday};
 
 /// Number of ranks of the generations of jobs.
 pub type RankCounts = BTreeMap<(JobId, Generation), u64>;
@@ -61,6 +61,8 @@ pub struct CaseGroup {
     pub newest_at: Timestamp,
     /// Number of its newest case.
     pub newest_case: u64,
+    /// Number of its cases by week: the date of the Monday, UTC.
+    pub by_week: BTreeMap<String, u64>,
     #[serde(skip)]
     job_ids: BTreeSet<JobId>,
 }
@@ -114,6 +116,7 @@ impl CaseGroup {
             first_at: case.first_at,
             newest_at: case.first_at,
             newest_case: case.id.0,
+            by_week: BTreeMap::new(),
             job_ids: BTreeSet::new(),
         }
     }
@@ -121,6 +124,9 @@ impl CaseGroup {
     fn add(&mut self, case: &Case, ranks: &RankCounts) {
         self.cases += 1;
         self.open += u64::from(case.is_open());
+        if let Some(week) = monday(case.first_at) {
+            *self.by_week.entry(week).or_default() += 1;
+        }
         self.steps_lost = self.steps_lost.saturating_add(case.steps_lost.unwrap_or(0));
         self.first_at = self.first_at.min(case.first_at);
         if case.first_at >= self.newest_at {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use rankguard_console::{display_text, recovery_text};
+use rankguard_faults::root_rank_text;
 use rankguard_model::{Case, CaseFinding, CaseState, ReasoningEntry, Role, Timestamp};
 
 use super::delays;
@@ -172,10 +173,7 @@ fn recovery_options(case: &Case) -> String {
 
 fn blamed(case: &Case) -> String {
     let verdict = &case.verdict;
-    let rank = case
-        .first_failed_rank()
-        .map(|rank| format!(", rank {rank} failed first"))
-        .unwrap_or_default();
+    let rank = root_rank_text(case).map_or_else(String::new, |rank| format!(", {rank}"));
     format!(
         "<strong>{}</strong>{} <small>{}</small>",
         escape(case.blamed_text()),

@@ -10,6 +10,7 @@ mod axis;
 mod canvas;
 mod cases;
 mod delays;
+pub mod fleet;
 mod gantt;
 mod page;
 mod panels;
@@ -28,6 +29,11 @@ use rankguard_files::private;
 use rankguard_model::{Case, StatusView};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+
+/// Returns a document as JSON, with times as RFC 3339.
+pub fn json_text(document: &impl Serialize) -> io::Result<String> {
+    Ok(rankguard_console::out::json_text(document)? + "\n")
+}
 
 /// Content of a report.
 #[derive(Debug, Clone, Serialize)]
@@ -62,7 +68,7 @@ impl ReportInput {
 
 /// Writes `report.html` and `report.json` into an existing folder. Each file is replaced atomically.
 pub fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
-    let json = rankguard_console::out::json_text(input)? + "\n";
+    let json = json_text(input)?;
     put(folder, "report.json", json.as_bytes())?;
     let pages = page::pages(input);
     pages
@@ -229,6 +235,7 @@ mod tests {
             jobs: Vec::new(),
             open_cases: Vec::new(),
             degraded: None,
+            impaired: Vec::new(),
             journal_gaps: Vec::new(),
             torchruns: Vec::new(),
             receivers: Vec::new(),

@@ -8,7 +8,7 @@ use rankguard_model::{Case, JobState, JobView, NodeRange, NodeState, StatusView,
 use super::text::escape;
 use super::{ReportInput, cases, summary, timeline, torchruns};
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// Target size of a page, in bytes. A page has at least one case.
 const PAGE_BYTES: usize = 400_000;

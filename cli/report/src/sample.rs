@@ -44,6 +44,7 @@ pub fn cluster() -> (StatusView, Vec<Case>) {
         jobs: vec![digits(), buggy()],
         open_cases: Vec::new(),
         degraded: None,
+        impaired: Vec::new(),
         journal_gaps: Vec::new(),
         torchruns: Vec::new(),
         receivers: Vec::new(),

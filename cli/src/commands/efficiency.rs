@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
 use rankguard_model::{JobId, StatusView, Timestamp};
-use rankguard_summary::JobTime;
+use rankguard_report::fleet::{escaped, interval};
+use rankguard_summary::{JobTime, UnknownJob};
 
 use super::case_source::JobSourceArgs;
-use super::case_summary::{escaped, interval};
 use crate::args::{CommonArgs, OutputFormat};
 use crate::display_text::job_state;
 use crate::error::CliError;
@@ -71,20 +71,13 @@ pub(crate) fn run(args: &EfficiencyArgs, common: &CommonArgs) -> Result<CommandE
     Ok(CommandExit::Fine)
 }
 
-/// Divides the time of the named jobs, or of all; the newest submission comes first.
 fn times(names: &[JobId], status: &StatusView, now: Timestamp) -> Result<Vec<JobTime>, CliError> {
-    let known = |name: &&JobId| status.jobs.iter().any(|job| job.spec.id == **name);
-    if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        return Err(CliError::usage(
-            format!("there is no job {unknown}"),
+    JobTime::of_jobs(&status.jobs, names, now).map_err(|UnknownJob(name)| {
+        CliError::usage(
+            format!("there is no job {name}"),
             "`rankguard status --all` lists the jobs of a controller",
-        ));
-    }
-    let is_named = |name: &JobId| names.is_empty() || names.contains(name);
-    let jobs = status.jobs.iter().filter(|job| is_named(&job.spec.id));
-    let mut times: Vec<JobTime> = jobs.map(|job| JobTime::of(job, now)).collect();
-    times.sort_by_key(|time| std::cmp::Reverse(time.submitted_at));
-    Ok(times)
+        )
+    })
 }
 
 /// Formats the ratio as a percentage; a plus marks a lower bound.
