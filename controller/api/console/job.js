@@ -78,15 +78,16 @@ export async function showJob({ page, name, signal, announce }) {
   };
   const refresh = async () => {
     const path = resource("jobs", name);
-    const [job, checkpoints, plans, cases] = await Promise.all([
+    const [job, use, checkpoints, plans, cases] = await Promise.all([
       get(path, { signal }),
+      get(resource("jobs", name, "efficiency"), { signal }),
       get(resource("jobs", name, "checkpoints"), { query: { limit: 50 }, signal }),
       get("/api/v1/plans", { query: { job: name, limit: 100 }, signal }),
       get("/api/v1/cases", { query: { job: name, limit: 1000 }, signal }),
     ]);
     view.job = job;
     replace(parts.head, headSection(job));
-    replace(parts.rest, lostTime(job, cases), generations(plans), checkpointSection(job, checkpoints), slowRanks(job), places(job));
+    replace(parts.rest, useOfTime(use), lostTime(job, cases), generations(plans), checkpointSection(job, checkpoints), slowRanks(job), places(job));
   };
   const again = paced(
     async () => {
@@ -173,6 +174,30 @@ function showSteps(parts, points) {
         { ...options, unit: " ms" },
       ),
     ),
+  );
+}
+
+function useOfTime(use) {
+  const parts = [
+    ["productive", use.productive_ms],
+    ["repeated", use.repeated_ms],
+    ["starting", use.starting_ms],
+    ["idle", use.idle_ms],
+    ["waiting", use.waiting_ms],
+    ["without steps", use.unmeasured_ms],
+  ];
+  const share = (part) => (use.wall_ms > 0 ? `${((100 * part) / use.wall_ms).toFixed(1)} %` : none());
+  const bound = use.is_complete ? "" : " or more";
+  const ratio = use.ettr === null ? "no step yet" : `${(100 * use.ettr).toFixed(1)} %${bound}`;
+  const rows = parts.map(([name, part]) => ({ key: name, cells: [name, duration(part), share(part)] }));
+  return section(
+    "Use of the wall time",
+    el(
+      "p",
+      {},
+      `Effective training time ratio (ETTR): ${ratio}. ${use.rank_hours_lost.toFixed(3)} of ${use.rank_hours.toFixed(3)} rank hours were not productive.`,
+    ),
+    table(`Wall time of ${duration(use.wall_ms)} by use`, ["use", "time", "share"], rows),
   );
 }
 

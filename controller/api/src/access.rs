@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{HeaderMap, StatusCode, Uri};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
 use rankguard_access::{
     AccessRole, AuditDoor, AuditLog, CallerIdentity, NewAuditEntry, RateLimiter, TokenSecret, TokenStore,
 };
@@ -17,6 +17,7 @@ use rankguard_model::Timestamp;
 
 use crate::change::ChangeExecutor;
 use crate::problem::{Problem, quoted};
+use crate::routes::least_role;
 
 /// Failed authentications of an address: a burst, and the interval at which further ones are answered by 401.
 const FAILURES_BURST: u32 = 10;
@@ -72,11 +73,16 @@ impl AccessGate {
         }
     }
 
+    /// Returns the counts of refused peers.
+    pub(crate) fn refusals(&self) -> &RefusalCounters {
+        &self.refusals
+    }
+
     /// Returns the caller of a request. The listener has checked the certificate of a client with a name.
     pub(crate) fn authenticate(
         &self,
         peer: &ConnectionPeer,
-        uri: &Uri,
+        (method, uri): (&Method, &Uri),
         headers: &HeaderMap,
         now: Timestamp,
     ) -> Result<CallerIdentity, AccessFailure> {
@@ -91,7 +97,7 @@ impl AccessGate {
                 Err(rejection) => return Err(self.failed(peer, &rejection.to_string())),
             },
             Ok(None) => match &peer.name {
-                Some(name) => self.certificate(name, peer)?,
+                Some(name) => self.certificate(name, peer, least_role(method, uri.path()))?,
                 None if peer.is_encrypted => {
                     return Err(self.failed(peer, "the request has neither a client certificate nor a token"));
                 }
@@ -102,7 +108,13 @@ impl AccessGate {
         Ok(caller.at(peer.address))
     }
 
-    fn certificate(&self, name: &PeerName, peer: &ConnectionPeer) -> Result<CallerIdentity, AccessFailure> {
+    /// Returns the caller with a certificate. A refusal names the roles that have at least the role `least` of the route.
+    fn certificate(
+        &self,
+        name: &PeerName,
+        peer: &ConnectionPeer,
+        least: AccessRole,
+    ) -> Result<CallerIdentity, AccessFailure> {
         if let Some(role) = role_of(name.role()) {
             return Ok(CallerIdentity::certificate(name.short(), name.own(), role));
         }
@@ -110,8 +122,15 @@ impl AccessGate {
         self.refusals.record(RefusalReason::Role, peer.address, &detail);
         let title = "the certificate has another role";
         let problem = Problem::new(StatusCode::FORBIDDEN, "forbidden", title, detail);
-        let problem =
-            problem.hint("use a certificate of role operator or viewer (`rankguard identity issue`), or a token");
+        let roles: Vec<&str> = CERTIFICATE_ROLES
+            .into_iter()
+            .filter(|role| role_of(*role).is_some_and(|of| of >= least))
+            .map(PeerRole::word)
+            .collect();
+        let problem = problem.hint(format!(
+            "use a certificate of role {} (`rankguard identity issue`), or a token of role {least}",
+            roles.join(" or ")
+        ));
         let is_recorded = self.forbidden.take(&name.short(), Instant::now()).is_ok();
         let entry = is_recorded.then(|| Box::new(entry(peer, name.short(), "access.authorize")));
         Err(AccessFailure { problem, entry })
@@ -150,6 +169,9 @@ fn entry(peer: &ConnectionPeer, actor: String, action: &str) -> NewAuditEntry {
         key: None,
     }
 }
+
+/// Roles of certificates that have a right, in the order of messages.
+const CERTIFICATE_ROLES: [PeerRole; 3] = [PeerRole::Operator, PeerRole::Viewer, PeerRole::Controller];
 
 /// Returns the right of a certificate. An operator's certificate has every right, as for the commands of `rankguard`.
 fn role_of(role: PeerRole) -> Option<AccessRole> {
@@ -310,7 +332,7 @@ mod tests {
             headers.append(AUTHORIZATION, value.parse().expect("a header"));
         }
         let uri: Uri = uri.parse().expect("a URI");
-        let authenticated = gate.authenticate(peer, &uri, &headers, Timestamp(0));
+        let authenticated = gate.authenticate(peer, (&Method::GET, &uri), &headers, Timestamp(0));
         authenticated.map_or_else(|failure| failure.problem.status().as_u16(), |_| 200)
     }
 

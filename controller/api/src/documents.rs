@@ -5,6 +5,7 @@ mod audit;
 mod case;
 mod catalogue;
 mod change;
+mod efficiency;
 mod failures;
 mod job;
 mod node;
@@ -18,8 +19,10 @@ pub(crate) use audit::AuditDocument;
 pub(crate) use case::{CaseDocument, CaseSummary};
 pub(crate) use catalogue::{ClassDocument, TaxonomyDocument};
 pub(crate) use change::{CancelBody, ChangeReceipt, CordonBody, NoteBody, NoteKind, UncordonBody};
+pub(crate) use efficiency::{EfficiencyDocument, JobTimeDocument};
 pub(crate) use failures::{FailureGroup, FailureMixDocument};
 pub(crate) use job::{CheckpointDocument, JobDocument, JobSummaryDocument, ProgressDocument};
+pub use node::revoked_text;
 pub(crate) use node::{NodeDevice, NodeDocument, NodeHealth, NodeSummary};
 pub(crate) use plan::{ChoiceDocument, PlanDocument, PlanSummary};
 

@@ -36,6 +36,7 @@ mod write_deadline;
 
 pub use access::ApiAccess;
 pub use change::{Change, ChangeExecutor, ChangeFuture, ChangeRefusal, ChangeRequest};
+pub use documents::revoked_text;
 pub use replica::{StateFeed, StateReader};
 pub use server::ApiServer;
 pub use service::{ApiService, ControllerHealth};

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod cases;
 mod catalogue;
 mod changes;
+mod efficiency;
 mod failures;
 mod jobs;
 mod nodes;
@@ -13,6 +14,7 @@ mod plans;
 use hyper::Method;
 use rankguard_access::AccessRole;
 use rankguard_core::DecisionState;
+use rankguard_identity::RefusalCounters;
 use rankguard_model::Timestamp;
 use serde::Serialize;
 use utoipa::openapi::{RefOr, Schema};
@@ -20,9 +22,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::change::Change;
 use crate::documents::{
-    CancelBody, CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, CordonBody, FailureMixDocument,
-    JobDocument, JobSummaryDocument, NodeDocument, NodeHealth, NodeSummary, NoteBody, Page, PlanDocument, PlanSummary,
-    ProgressDocument, TaxonomyDocument, UncordonBody,
+    CancelBody, CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, CordonBody, EfficiencyDocument,
+    FailureMixDocument, JobDocument, JobSummaryDocument, JobTimeDocument, NodeDocument, NodeHealth, NodeSummary,
+    NoteBody, Page, PlanDocument, PlanSummary, ProgressDocument, TaxonomyDocument, UncordonBody,
 };
 use crate::problem::Problem;
 use crate::query::{CURSOR, LIMIT, Parameter, ParameterKind, Query};
@@ -126,6 +128,8 @@ pub(crate) struct StateRequest<'r> {
     /// Parameter of the path; empty without one.
     pub(crate) name: &'r str,
     pub(crate) query: &'r Query,
+    /// Refused peers, with the revoked certificates of agents.
+    pub(crate) refusals: &'r RefusalCounters,
 }
 
 pub(crate) const fn parameter(name: &'static str, kind: ParameterKind, doc: &'static str) -> Parameter {
@@ -198,6 +202,11 @@ const CASE_PARAMETERS: &[Parameter] = &[
     CASE_UNTIL,
     CASE_DRILLS,
 ];
+const EFFICIENCY_PARAMETERS: &[Parameter] = &[parameter(
+    "job",
+    ParameterKind::Text,
+    "Names of jobs, separated by commas; all jobs without it.",
+)];
 const FAILURE_PARAMETERS: &[Parameter] = &[
     parameter(
         "by",
@@ -367,6 +376,12 @@ pub(crate) static ROUTES: &[Route] = &[
     )
     .of("Id or alias of the class.")
     .within(ScopeRule::None),
+    state::<EfficiencyDocument>(
+        "/api/v1/efficiency",
+        "Use of the wall time of jobs, and their effective training time ratio",
+        EFFICIENCY_PARAMETERS,
+        efficiency::all,
+    ),
     state::<FailureMixDocument>(
         "/api/v1/failures",
         "Cases counted by class, layer, blamed part, node, failure domain, or category of a published taxonomy",
@@ -390,6 +405,14 @@ pub(crate) static ROUTES: &[Route] = &[
         "Cancels a job permanently",
         changes::cancel,
         jobs::one,
+    )
+    .of("Name of the job.")
+    .within(ScopeRule::Job),
+    state::<JobTimeDocument>(
+        "/api/v1/jobs/{name}/efficiency",
+        "Use of the wall time of a job, and its effective training time ratio",
+        &[],
+        efficiency::one,
     )
     .of("Name of the job.")
     .within(ScopeRule::Job),
@@ -484,6 +507,21 @@ pub(crate) static ROUTES: &[Route] = &[
     )
     .within(ScopeRule::Whole),
 ];
+
+/// Returns the least role of the route of a request; that of reading for an unknown path.
+pub(crate) fn least_role(method: &Method, path: &str) -> AccessRole {
+    let is_read = method != Method::POST;
+    let fits = |route: &&Route| {
+        let mut segments = path.split('/');
+        let mut parts = route.path.split('/');
+        let fit = parts.by_ref().all(|part| match segments.next() {
+            Some(segment) => part.starts_with('{') || part == segment,
+            None => false,
+        });
+        fit && segments.next().is_none() && (route.method() == Method::GET) == is_read
+    };
+    ROUTES.iter().find(fits).map_or(AccessRole::Viewer, |route| route.role)
+}
 
 /// Returns the schemas of a document.
 pub(crate) fn document_schema<T: ToSchema>() -> DocumentSchema {

@@ -132,7 +132,7 @@ impl ApiService {
     {
         let now = self.state.health.now();
         let gate = &self.state.gate;
-        let mut response = match gate.authenticate(peer, request.uri(), request.headers(), now) {
+        let mut response = match gate.authenticate(peer, (request.method(), request.uri()), request.headers(), now) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 self.route(request).await
@@ -400,6 +400,7 @@ pub(crate) async fn read(
                 now,
                 name,
                 query,
+                refusals: service.gate.refusals(),
             };
             Ok((make(&request)?, as_of))
         });

@@ -29,7 +29,7 @@ pub(crate) const ODD_NAMES: [&str; 4] = ["näme 中", "a/b", "x%00y", "q?a=b&c"]
 pub(crate) struct SampleCluster {
     pub(crate) state: DecisionState,
     pub(crate) events: Vec<StampedEvent>,
-    now: Timestamp,
+    pub(crate) now: Timestamp,
     sequence: u64,
     /// Tokens and audit log.
     pub(crate) dir: tempfile::TempDir,

@@ -193,6 +193,48 @@ fn cases_are_selected_as_by_the_command_line() {
     });
 }
 
+/// The HTTP API and the commands have the same figures in the same fields.
+#[test]
+fn the_use_of_time_is_that_of_the_command_line() {
+    let cluster = SampleCluster::new(20, 12);
+    let (service, _feed, _) = cluster.service();
+    block_on(async {
+        let all = get(&service, "/api/v1/efficiency").await.json();
+        let jobs = all["jobs"].as_array().expect("jobs");
+        assert_eq!(jobs.len(), cluster.state.jobs().len());
+        for job in jobs {
+            let name = job["job"].as_str().expect("a name");
+            let one = get(&service, &format!("/api/v1/jobs/{name}/efficiency")).await.json();
+            let filtered = get(&service, &format!("/api/v1/efficiency?job={name}")).await.json();
+            let view = cluster.state.job_view(&name.into(), cluster.now).expect("a job");
+            let time = rankguard_summary::JobTime::of(&view, cluster.now);
+            let mut shown = serde_json::to_value(&time).expect("JSON");
+            let times = ["submitted_at", "until"];
+            for time in times {
+                shown[time] = one[time].clone();
+            }
+            assert_eq!(one, shown);
+            assert_eq!(filtered["jobs"].as_array().map(Vec::len), Some(1));
+            assert_eq!(filtered["jobs"][0], one);
+            let part = |field: &str| one[field].as_i64().expect("milliseconds");
+            let parts = [
+                "productive_ms",
+                "repeated_ms",
+                "starting_ms",
+                "idle_ms",
+                "waiting_ms",
+                "unmeasured_ms",
+            ];
+            assert_eq!(parts.map(part).iter().sum::<i64>(), part("wall_ms"), "{one}");
+        }
+        let unknown = get(&service, "/api/v1/efficiency?job=nope").await;
+        assert_eq!(
+            (unknown.status, &unknown.json()["field"]),
+            (StatusCode::BAD_REQUEST, &"job".into())
+        );
+    });
+}
+
 /// Every case is in one group, that of its newest correction; groups add up to the selection.
 #[test]
 fn failures_are_counted_by_class_place_and_published_category() {

@@ -1,6 +1,7 @@
 //! Documents of nodes.
 
 use rankguard_core::Node;
+use rankguard_identity::CertificateSerial;
 use rankguard_model::{NodeView, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -25,6 +26,15 @@ pub(crate) struct NodeSummary {
     failure_domain: String,
     /// Case that blames the node although it is in use.
     faulty_in_use: Option<u64>,
+    /// Serial number of the revoked certificate with which the agent of the node is refused.
+    revoked_serial: Option<String>,
+}
+
+/// Adds the serial number of the revoked certificate of an agent to the reason of its node.
+pub fn revoked_text(reason: Option<String>, serial: &CertificateSerial) -> String {
+    let text = format!("its agent is refused: its certificate (serial number {serial}) is revoked");
+    let reasons = reason.into_iter().chain([text]);
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 /// Node with its agent, its cordon and its devices.
@@ -112,22 +122,27 @@ pub(crate) struct NodeHealth {
 }
 
 impl NodeSummary {
-    pub(crate) fn of(view: &NodeView, node: &Node) -> Self {
+    pub(crate) fn of(view: &NodeView, node: &Node, revoked: Option<CertificateSerial>) -> Self {
+        let reason = view.reason.clone();
         Self {
             name: view.node.to_string(),
             state: word(&view.state),
             is_schedulable: node.is_usable(),
-            reason: view.reason.clone(),
+            reason: match &revoked {
+                Some(serial) => Some(revoked_text(reason, serial)),
+                None => reason,
+            },
             slots: view.slots,
             job: view.job.as_ref().map(ToString::to_string),
             failure_domain: view.failure_domain.clone(),
             faulty_in_use: view.faulty_in_use.map(|case| case.0),
+            revoked_serial: revoked.map(|serial| serial.to_string()),
         }
     }
 }
 
 impl NodeDocument {
-    pub(crate) fn of(view: &NodeView, node: &Node, devices: Vec<NodeDevice>) -> Self {
+    pub(crate) fn of(summary: NodeSummary, view: &NodeView, node: &Node, devices: Vec<NodeDevice>) -> Self {
         let cordon = node.cordon.as_ref().map(|cordon| CordonDocument {
             since: UtcTime(cordon.since),
             reason: cordon.reason.clone(),
@@ -145,7 +160,7 @@ impl NodeDocument {
             since: UtcTime(*since),
         });
         Self {
-            summary: NodeSummary::of(view, node),
+            summary,
             host: node.info.host.clone(),
             address: view.address.clone(),
             boot_id: node.info.boot_id.clone(),

@@ -85,7 +85,7 @@ fn parse_key(text: &str) -> Option<CheckpointKey> {
     Some((Generation(generation.parse().ok()?), Step(step.parse().ok()?)))
 }
 
-fn job_view(request: &StateRequest<'_>) -> Result<JobView, Problem> {
+pub(super) fn job_view(request: &StateRequest<'_>) -> Result<JobView, Problem> {
     let view = request.state.job_view(&JobId::from(request.name), request.now);
     view.ok_or_else(|| Problem::absent("job", request.name, "/api/v1/jobs"))
 }

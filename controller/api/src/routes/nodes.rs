@@ -27,7 +27,7 @@ pub(super) fn list(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
         items: page
             .items
             .iter()
-            .map(|(view, node)| NodeSummary::of(view, node))
+            .map(|(view, node)| NodeSummary::of(view, node, request.refusals.revoked_agent(&view.node)))
             .collect(),
         next: page.next,
     })
@@ -38,7 +38,8 @@ pub(super) fn one(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
     let absent = || Problem::absent("node", request.name, "/api/v1/nodes");
     let node = request.state.fleet().get(&name).ok_or_else(absent)?;
     let view = request.state.node_view(&name).ok_or_else(absent)?;
-    json(&NodeDocument::of(&view, node, devices(request.state, &name)))
+    let summary = NodeSummary::of(&view, node, request.refusals.revoked_agent(&name));
+    json(&NodeDocument::of(summary, &view, node, devices(request.state, &name)))
 }
 
 pub(super) fn health(request: &StateRequest<'_>) -> Result<Vec<u8>, Problem> {
