@@ -225,26 +225,35 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
     }
 }
 
-/// Returns true for the case of a store that keeps no checkpoints, unless an agent reports the state of the file system: that
-/// does not end with the job.
-fn is_of_store(case: &Case) -> bool {
+/// Returns true if the fault of a case belongs to ranks of a job, or to its store, and not to a machine of which an agent
+/// reports the state: that does not end with the job.
+fn ends_with_job(case: &Case) -> bool {
     let class = &case.verdict.class;
     let reports = |source| {
         let mut findings = case.findings.iter();
         findings.any(|finding| finding.source == source && finding.class == *class)
     };
-    reports(EvidenceSource::Checkpoint) && !reports(EvidenceSource::Host)
+    let is_of_ranks = RANK_FAULTS.contains(&class.as_str());
+    let is_of_store = reports(EvidenceSource::Checkpoint) && !reports(EvidenceSource::Host);
+    case.job.is_some() && (is_of_ranks || is_of_store)
 }
 
-/// Describes what ends a case with a fault that is still present.
+/// Classes of faults of ranks and jobs that last; the end of the job, or of its generation, ends them.
+const RANK_FAULTS: [&str; 4] = [
+    classes::HANG_STALLED_RANKS,
+    classes::HANG_NO_ERROR,
+    classes::JOB_HANG,
+    classes::STRAGGLER,
+];
+
+/// Describes all that ends a case with a fault that is still present.
 fn present_fault_text(case: &Case) -> String {
-    let is_of_ranks = [classes::HANG_STALLED_RANKS, classes::STRAGGLER].contains(&case.verdict.class.as_str());
-    let job = if is_of_ranks && case.job.is_some() {
-        ", when its job ends or restarts its ranks"
-    } else if case.job.is_some() && is_of_store(case) {
-        ", when its job ends"
-    } else {
+    let job = if !ends_with_job(case) {
         ""
+    } else if RANK_FAULTS.contains(&case.verdict.class.as_str()) {
+        ", when its job ends (also by `rankguard cancel`) or restarts its ranks"
+    } else {
+        ", when its job ends (also by `rankguard cancel`)"
     };
     format!(
         "its fault is still present; the case is closed when the end of the fault is reported{job}, or by `rankguard cases close {}`",
