@@ -447,3 +447,74 @@ fn mistakes_name_their_line_and_field() {
         assert!(ran.stdout.contains(part), "{part:?} is not in:\n{}", ran.stdout);
     }
 }
+
+/// Receivers are taken over while messages wait: a message that could not be delivered goes to the new address, once; a wrong
+/// configuration changes nothing and is in `status`.
+#[test]
+fn receivers_are_reloaded_and_no_message_is_lost_or_sent_twice() {
+    let (busy, works, other) = (
+        HttpReceiver::start(503),
+        HttpReceiver::start(200),
+        HttpReceiver::start(200),
+    );
+    let site = Site::start(&receiver("hook", "webhook", &busy.address, "wait_s = 0"));
+    site.run("first", FAILS_ONCE, 0);
+    until("a refused delivery", LIMIT, || {
+        (site.view("hook")["failed"].as_u64() > Some(0)).then_some(())
+    });
+    let hang_up = || site.cluster.controller.as_ref().expect("it runs").hang_up();
+    let impaired = || site.cluster.ask(&["status", "--format", "json"])["impaired"].clone();
+
+    site.configure(&receiver("hook", "webhok", &works.address, "wait_s = 0"));
+    hang_up();
+    let why = until("the refusal", LIMIT, || impaired()[0].as_str().map(str::to_owned));
+    assert!(
+        why.starts_with("configuration: ") && why.contains("\"webhok\" is invalid") && why.contains("remain in use"),
+        "{why}"
+    );
+    assert_eq!(site.view("hook")["kind"], "webhook");
+
+    site.configure(&receiver("hook", "webhook", &works.address, "wait_s = 0"));
+    hang_up();
+    wait_for(&works, "first", "recovered");
+    assert!(impaired().is_null(), "{}", impaired());
+    let more = receiver("other", "webhook", &other.address, "wait_s = 0");
+    site.configure(&format!(
+        "{}{more}",
+        receiver("hook", "webhook", &works.address, "wait_s = 0\nlimit = 20")
+    ));
+    hang_up();
+    until("the other receiver", LIMIT, || {
+        let status = site.cluster.ask(&["status", "--format", "json"]);
+        (status["receivers"].as_array().map(Vec::len) == Some(2)).then_some(())
+    });
+    site.run("second", FAILS_ONCE, 0);
+    for server in [&works, &other] {
+        wait_for(server, "second", "recovered");
+    }
+    for server in [&works, &other] {
+        let documents: Vec<Value> = server.accepted().iter().map(ReceivedRequest::json).collect();
+        let ids: Vec<&str> = documents
+            .iter()
+            .filter_map(|document| document["id"].as_str())
+            .collect();
+        let distinct: BTreeSet<&str> = ids.iter().copied().collect();
+        assert_eq!(ids.len(), distinct.len(), "a message was sent twice: {ids:?}");
+    }
+    let of_first = |server: &HttpReceiver| server.accepted().iter().any(|request| request.json()["job"] == "first");
+    assert!(
+        of_first(&works) && !of_first(&other),
+        "an ended case is no news for a new receiver"
+    );
+    // Without its table the receiver gets nothing more.
+    site.configure(&more);
+    hang_up();
+    until("one receiver", LIMIT, || {
+        let status = site.cluster.ask(&["status", "--format", "json"]);
+        (status["receivers"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
+    let before = works.accepted().len();
+    site.run("third", FAILS_ONCE, 0);
+    wait_for(&other, "third", "recovered");
+    assert_eq!(works.accepted().len(), before);
+}

@@ -34,6 +34,7 @@ mod progress;
 mod readers;
 mod reload;
 mod removal;
+mod reports;
 mod rights;
 mod rollback;
 mod runs;

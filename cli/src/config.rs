@@ -15,6 +15,7 @@ mod lease;
 mod mistake;
 mod reader;
 mod receivers;
+mod report;
 mod settings;
 mod value;
 
@@ -121,6 +122,7 @@ impl ResolvedConfig {
         mistakes.extend(config.half_an_identity());
         mistakes.extend(config.short_lease());
         mistakes.extend(config.reader_mistakes());
+        mistakes.extend(config.report_mistakes());
         if let Some((SettingValue::Checks(checks), at)) = config.values.get("agent.checks") {
             let unknown = checks::unknown_classes(checks, config.paths("agent.catalogue"));
             mistakes.extend(unknown.into_iter().map(|what| ConfigMistake { at: at.clone(), what }));

@@ -425,7 +425,7 @@ impl EventLoop {
             self.counts = StateCounts::of(&self.state);
             self.counted_at = Some(Instant::now());
             if let Some(notifications) = &self.notifications {
-                notifications.publish(&self.state, self.keeper.failure(), self.now());
+                notifications.publish(&self.state, self.keeper.failure(), self.health.impaired(), self.now());
             }
         }
         // The state drops names over time.
@@ -605,6 +605,7 @@ impl EventLoop {
             OperatorQuery::Status(reply) => {
                 let mut view = self.state.status(now);
                 view.degraded = self.keeper.failure().map(str::to_owned);
+                view.impaired = self.health.impaired();
                 view.receivers = self.health.receivers();
                 self.name_conflicts.show(&mut view, now);
                 show_revoked(&mut view, &self.refusals);

@@ -3,12 +3,13 @@
 mod counts;
 mod http;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rankguard_access::AuditLog;
+use rankguard_access::{AuditLog, TokenStore};
 use rankguard_model::{ReceiverView, Timestamp};
 use rankguard_notify::NotifyCounts;
 
@@ -38,8 +39,10 @@ struct HealthState {
     /// Absent without a lighthouse.
     torchft: Mutex<Option<TorchftCounts>>,
     receivers: Mutex<NotifyCounts>,
-    /// Absent until the log is open.
-    audit: OnceLock<AuditLog>,
+    /// Absent until the files are open.
+    access: OnceLock<(AuditLog, TokenStore)>,
+    /// Failures of further parts, by name.
+    failures: Mutex<BTreeMap<&'static str, String>>,
 }
 
 /// Counts of the lighthouse for torchft.
@@ -99,7 +102,8 @@ impl SharedHealth {
             torchruns: Mutex::default(),
             torchft: Mutex::default(),
             receivers: Mutex::default(),
-            audit: OnceLock::new(),
+            access: OnceLock::new(),
+            failures: Mutex::default(),
         }))
     }
 
@@ -150,10 +154,46 @@ impl SharedHealth {
         Ok(())
     }
 
-    /// Includes the audit log: while it cannot be written, commands are refused.
-    pub(crate) fn watch_audit(&self, audit: AuditLog) {
+    /// Includes audit log and tokens: while the log cannot be written, commands are refused.
+    pub(crate) fn watch_access(&self, audit: AuditLog, tokens: TokenStore) {
         // Set once, at the start.
-        let _ = self.0.audit.set(audit);
+        let _ = self.0.access.set((audit, tokens));
+    }
+
+    /// Sets or removes the failure of a part; the text has the cause, the consequence and the remedy.
+    pub(crate) fn set_failure(&self, part: &'static str, failure: Option<String>) {
+        let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match failure {
+            Some(failure) => drop(failures.insert(part, failure)),
+            None => drop(failures.remove(part)),
+        }
+    }
+
+    fn audit_failure(&self) -> Option<String> {
+        let failure = self.0.access.get()?.0.failure()?;
+        Some(format!(
+            "{failure}; every change is refused, except the revocation of a token: free space there or make it writable, and the \
+             controller goes on by itself"
+        ))
+    }
+
+    /// Returns the parts that fail beside the journal, each with its name, the cause and the consequence.
+    pub(crate) fn impaired(&self) -> Vec<String> {
+        let tokens = self.0.access.get().and_then(|(_, tokens)| tokens.failure());
+        let tokens = tokens.map(|failure| {
+            format!(
+                "{failure}; no token can be created, and uses and revocations hold until a restart only: free space there or \
+                 make it writable, and the controller goes on by itself"
+            )
+        });
+        let named = [("audit log", self.audit_failure()), ("tokens", tokens)];
+        let named = named.into_iter().filter_map(|(part, failure)| Some((part, failure?)));
+        let failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = failures.iter().map(|(part, failure)| (*part, failure.clone()));
+        named
+            .chain(others)
+            .map(|(part, failure)| format!("{part}: {failure}"))
+            .collect()
     }
 
     /// Returns an error if the event loop is stuck, or the journal or the audit log cannot be written.
@@ -162,13 +202,7 @@ impl SharedHealth {
         if let Some(failure) = self.view().failure {
             return Err(failure);
         }
-        let failure = self.0.audit.get().and_then(AuditLog::failure);
-        failure.map_or(Ok(()), |failure| {
-            Err(format!(
-                "{failure}; every change is refused, except the revocation of a token: free space there or make it writable, \
-                 and the controller goes on by itself"
-            ))
-        })
+        self.audit_failure().map_or(Ok(()), Err)
     }
 
     /// Formats the metrics in the Prometheus text format.
@@ -209,6 +243,11 @@ impl SharedHealth {
                 "degraded",
                 "1 if the journal cannot be written",
                 flag(view.failure.is_some()),
+            ),
+            (
+                "impaired_parts",
+                "Parts other than the journal that fail: audit log, tokens, reports, configuration",
+                self.impaired().len() as f64,
             ),
             (
                 "loop_silence_seconds",
@@ -357,8 +396,11 @@ mod tests {
             (health.live(), health.ready()),
             (Ok(()), Err("cannot write".to_owned()))
         );
+        health.set_failure("reports", Some("the disk is full".to_owned()));
+        assert_eq!(health.impaired(), ["reports: the disk is full"]);
         let page = health.metrics();
         assert!(page.contains("\nrankguard_controller_degraded 1\n"), "{page}");
+        assert!(page.contains("\nrankguard_controller_impaired_parts 1\n"), "{page}");
         let counter = "# TYPE rankguard_controller_refused_evidence_total counter\n\
                        rankguard_controller_refused_evidence_total 7\n";
         assert!(page.contains(counter), "{page}");

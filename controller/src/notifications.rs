@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rankguard_core::{DecisionState, Job, JobPhase, Plan};
+use rankguard_faults::root_rank_text;
 use rankguard_identity::PeerTransport;
 use rankguard_model::{Case, Entity, JobId, JobState, NodeId, NodeState, Timestamp, is_cancellation};
 use rankguard_notify::{
-    CaseFacts, ClusterFacts, ENDED_CASE_AGE, JobFacts, NodeCounts, NotifyCounts, NotifyFeed, NotifySettings,
+    CaseFacts, ClusterFacts, ENDED_CASE_AGE, JobFacts, NodeCounts, NotifyControl, NotifyCounts, NotifyFeed,
+    NotifySettings, ReportFacts,
 };
 
 use crate::error::ControllerError;
@@ -20,27 +23,54 @@ const CLUSTER: &str = "rankguard";
 pub(crate) struct Notifications {
     feed: NotifyFeed,
     started_at: Timestamp,
+    report: SharedReport,
+}
+
+/// Newest scheduled report as a message; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedReport(Arc<Mutex<Option<ReportFacts>>>);
+
+impl SharedReport {
+    /// Replaces the report.
+    pub(crate) fn set(&self, report: ReportFacts) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+    }
+
+    fn get(&self) -> Option<ReportFacts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Notifications {
-    /// Starts the thread if a receiver is configured.
+    /// Starts the thread. Without receivers it waits for a reload that adds one.
     pub(crate) fn start(
         settings: &NotifySettings,
         network: &PeerTransport,
         state_dir: &Path,
         started_at: Timestamp,
-    ) -> Result<Option<(Self, NotifyCounts)>, ControllerError> {
-        if settings.receivers.is_empty() {
-            return Ok(None);
-        }
+    ) -> Result<(Self, NotifyCounts, NotifyControl), ControllerError> {
         let cluster = cluster_name(settings, network);
         let started = NotifyFeed::start(settings, &cluster, state_dir);
-        let (feed, counts) = started.map_err(|source| ControllerError::Notify { source })?;
-        Ok(Some((Self { feed, started_at }, counts)))
+        let (feed, counts, control) = started.map_err(|source| ControllerError::Notify { source })?;
+        let report = SharedReport::default();
+        let notifications = Self {
+            feed,
+            started_at,
+            report,
+        };
+        Ok((notifications, counts, control))
+    }
+
+    /// Returns the newest scheduled report, which the scheduler replaces.
+    pub(crate) fn report(&self) -> SharedReport {
+        self.report.clone()
     }
 
     /// Passes on the facts of a state; never waits.
-    pub(crate) fn publish(&self, state: &DecisionState, degraded: Option<&str>, now: Timestamp) {
+    pub(crate) fn publish(&self, state: &DecisionState, degraded: Option<&str>, impaired: Vec<String>, now: Timestamp) {
+        if !self.feed.has_receivers() {
+            return;
+        }
         self.feed.publish(ClusterFacts {
             at: now,
             started_at: self.started_at,
@@ -48,6 +78,8 @@ impl Notifications {
             jobs: job_facts(state),
             nodes: node_counts(state),
             degraded: degraded.map(str::to_owned),
+            impaired,
+            report: self.report.get(),
         });
     }
 }
@@ -96,7 +128,7 @@ fn facts_of(state: &DecisionState, case: &Case) -> CaseFacts {
         blamed: case.blamed_text(),
         node: verdict.blamed.node().cloned(),
         blames_node: matches!(verdict.blamed, Entity::Node { .. } | Entity::Device { .. }),
-        rank: case.first_failed_rank(),
+        root_rank: root_rank_text(case),
         job: case.job.clone(),
         generation: case.generation,
         is_job_stopped: job.is_some_and(|job| is_stopped_by(job, case)),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_core::Policy;
-use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor};
+use rankguard_identity::{
+    AlpnProtocol, PathRecorder, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor,
+};
 use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
@@ -39,11 +41,13 @@ use crate::input::{INPUTS_MAX, LoopInput};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal};
 use crate::liveness::NodeLiveness;
 use crate::node_query::{NODE_QUERY_ROLES, NodeQueryService};
-use crate::notifications::Notifications;
+use crate::notifications::{Notifications, SharedReport};
 use crate::operator::OperatorService;
+use crate::operator_calls::{OPERATOR_SERVICE_ROLES, method_roles};
 use crate::rendezvous_service::{RendezvousService, TORCHRUN_MESSAGE_BYTES_MAX};
 use crate::rendezvous_task::{RENDEZVOUS_INPUTS_MAX, RendezvousTask};
 use crate::replay::ReplayClock;
+use crate::scheduled_report::{self, ReportScheduler};
 use crate::session::AgentService;
 use crate::settings::Settings;
 use crate::shutdown_report::ShutdownReport;
@@ -83,6 +87,7 @@ pub async fn run(
         // Journal retention by age has no meaning on the clock of replayed evidence.
         settings.journal = JournalRetention::unlimited();
         settings.notify.receivers.clear();
+        settings.report = None;
     }
     settings.check()?;
     settings.state_dir = std::path::absolute(&settings.state_dir).map_err(|source| ControllerError::StateDir {
@@ -128,13 +133,29 @@ pub async fn run(
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
     let restored = (&life.opened.state, last);
     let access = AccessControl::open(&settings.state_dir, clock).await?;
-    health.watch_audit(access.audit.clone());
+    health.watch_access(access.audit.clone(), access.tokens.clone());
     let executor = CommandExecutor::new(inputs.clone(), access.clone());
     let api = HttpApi::start(&settings, restored, executor.clone(), &health).await?;
     let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();
-    let notifications = Notifications::start(&settings.notify, &network, &settings.state_dir, clock.now())?;
-    let (notifications, counts) = notifications.unzip();
-    counts.into_iter().for_each(|counts| health.show_receivers(counts));
+    let notifications = if replay_only {
+        None
+    } else {
+        let (started, counts, control) =
+            Notifications::start(&settings.notify, &network, &settings.state_dir, clock.now())?;
+        health.show_receivers(counts);
+        Some((started, control))
+    };
+    let scheduler = settings.report.clone().map(|report| ReportScheduler {
+        settings: report,
+        clock,
+        inputs: inputs.clone(),
+        health: health.clone(),
+        message: notifications
+            .as_ref()
+            .map_or_else(SharedReport::default, |(started, _)| started.report()),
+    });
+    let (notifications, notify_control) = notifications.unzip();
+    let reload = settings.notify_reload.clone().follow(notify_control, health.clone());
     let lighthouse = Lighthouse::start(&settings, clock, &inputs, &health).await?;
     let services = ControllerServices {
         control,
@@ -162,6 +183,8 @@ pub async fn run(
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
         never = follow => match never {},
+        never = reload => match never {},
+        never = scheduled_report::run(scheduler) => match never {},
         never = rendezvous.run() => match never {},
         never = Lighthouse::run(lighthouse) => match never {},
         never = network.watch(|_| ()) => match never {},
@@ -318,9 +341,9 @@ fn serve(
     let operator = OperatorServer::new(services.operator)
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let callers = &[PeerRole::Operator, PeerRole::Viewer, PeerRole::Controller];
-    let admitted = gate("run operator commands", callers).observed_by(services.observer);
-    let operator = InterceptedService::new(operator, admitted);
+    let admitted = gate("run operator commands", OPERATOR_SERVICE_ROLES).observed_by(services.observer);
+    let operator = InterceptedService::new(operator, admitted.naming_roles_of(method_roles));
+    let operator = PathRecorder::new(operator);
     let operators = &[PeerRole::Operator, PeerRole::Controller];
     let nodes = NodeQueryServer::new(services.nodes);
     let nodes = InterceptedService::new(nodes, gate("ask about a node", NODE_QUERY_ROLES));

@@ -11,6 +11,8 @@ use rankguard_notify::NotifySettings;
 
 use crate::catalogue::CatalogueFiles;
 use crate::error::ControllerError;
+use crate::notify_reload::NotifyReload;
+use crate::scheduled_report::ReportSettings;
 
 /// Shortest silence limit; a shorter one would declare busy machines lost.
 const SILENCE_LIMIT_MIN: Duration = Duration::from_millis(100);
@@ -42,6 +44,10 @@ pub struct Settings {
     pub torchft: TorchftSettings,
     /// Receivers of notifications, and limits of alarms. A replay-only controller sends none.
     pub notify: NotifySettings,
+    /// Scheduled reports of the fleet; absent: none. A replay-only controller makes none.
+    pub report: Option<ReportSettings>,
+    /// Handle for receivers that are read again.
+    pub notify_reload: NotifyReload,
     /// Settings of the decision core. Fixed for the life of a journal: a replay under other settings would give another
     /// history.
     pub policy: Policy,
@@ -86,6 +92,8 @@ impl Settings {
             http_listen: None,
             torchft: TorchftSettings::default(),
             notify: NotifySettings::default(),
+            report: None,
+            notify_reload: NotifyReload::default(),
             policy: Policy::default(),
         }
     }

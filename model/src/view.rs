@@ -24,6 +24,10 @@ pub struct StatusView {
     /// it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
+    /// Parts of the controller that fail while it records and decides: audit log, tokens, reports, receivers of notifications.
+    /// Each entry names the part, the cause, the consequence and the remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub impaired: Vec<String>,
     /// Entries that the journal lacks because it was restored from a copy, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub journal_gaps: Vec<JournalGap>,

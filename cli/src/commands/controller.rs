@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_controller::ControllerError;
 use rankguard_controller::journal::JournalError;
+use rankguard_controller::{ControllerError, NotifyReload};
 
 use crate::args::CommonArgs;
 use crate::config::FlagValue;
@@ -37,24 +37,48 @@ pub(crate) struct ControllerArgs {
     pub(crate) replay_only: bool,
 }
 
+impl ControllerArgs {
+    /// Returns the flags as settings.
+    fn flags(&self) -> [Option<FlagValue>; 3] {
+        [
+            FlagValue::of("controller.listen", "--listen", self.listen.as_deref()),
+            FlagValue::of("controller.state_dir", "--state-dir", self.state_dir.as_deref()),
+            FlagValue::of(
+                "controller.silence_limit_ms",
+                "--silence-limit-ms",
+                self.silence_limit_ms.as_deref(),
+            ),
+        ]
+    }
+
+    /// Reads the configuration again and hands its receivers over to the running controller; a configuration with a mistake
+    /// changes nothing.
+    fn reload_receivers(&self, common: &CommonArgs, reload: &NotifyReload) {
+        let loaded = common.load(self.flags()).and_then(|config| {
+            config.check_receivers()?;
+            Ok(config.controller().notify)
+        });
+        match loaded {
+            Ok(notify) => reload.replace(notify),
+            Err(mistakes) => reload.refuse(mistakes.to_string().replace('\n', "; ")),
+        }
+    }
+}
+
 pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
-    let config = common.settings([
-        FlagValue::of("controller.listen", "--listen", args.listen.as_deref()),
-        FlagValue::of("controller.state_dir", "--state-dir", args.state_dir.as_deref()),
-        FlagValue::of(
-            "controller.silence_limit_ms",
-            "--silence-limit-ms",
-            args.silence_limit_ms.as_deref(),
-        ),
-    ])?;
+    let config = common.settings(args.flags())?;
     logging::start(&config);
     rankguard_agent::restrict_process();
     let mut settings = config.controller();
     settings.policy.replay_only = args.replay_only;
-    block_on(serve(settings))?
+    block_on(serve(settings, args, common))?
 }
 
-async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, CliError> {
+async fn serve(
+    settings: rankguard_controller::Settings,
+    args: &ControllerArgs,
+    common: &CommonArgs,
+) -> Result<CommandExit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
         CliError::failure(
             "cannot run the controller",
@@ -66,12 +90,14 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, 
     let mut hangup = HangupSignal::catch().map_err(|problem| failed(problem.into()))?;
     let catalogue = settings.catalogue.clone();
     let network = settings.network.clone();
+    let receivers = settings.notify_reload.clone();
     let ended = rankguard_controller::run(settings, async move {
         let signal = loop {
             tokio::select! {
                 signal = stop.wait() => break signal,
                 () = hangup.wait() => {
                     catalogue.reload();
+                    args.reload_receivers(common, &receivers);
                     reload_identity(network.clone()).await;
                 }
             }

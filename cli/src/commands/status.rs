@@ -194,6 +194,9 @@ fn print(args: &StatusArgs, mut status: StatusView) {
             "warning: the controller records and decides nothing, so this is the state of before: {why}"
         ));
     }
+    for part in &status.impaired {
+        out::note(&format!("warning: a part of the controller fails: {part}"));
+    }
     print_parts(args, &status);
     note_journal_gaps(&status);
     note_incomplete_counts(args, &status);

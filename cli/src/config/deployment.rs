@@ -322,6 +322,16 @@ impl ResolvedConfig {
         Some(ConfigMistake { at, what })
     }
 
+    /// Checks that secrets and authorities of the receivers can be read.
+    pub(crate) fn check_receivers(&self) -> Result<(), ConfigMistakes> {
+        let mistakes = self.unreadable_receivers();
+        if mistakes.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigMistakes(mistakes))
+        }
+    }
+
     /// Returns a mistake for each secret or authority of a receiver that cannot be read.
     fn unreadable_receivers(&self) -> Vec<ConfigMistake> {
         let Some((SettingValue::Receivers(receivers), at)) = self.values.get("controller.notify") else {

@@ -140,6 +140,7 @@ fn unknown(path: &str, is_table: bool) -> String {
         "controller",
         "controller.alarms",
         "controller.policy",
+        "controller.report",
         "identity",
         "log",
         "reader",

@@ -515,6 +515,36 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "number of retries after a failure of the user's program",
     ),
     key(
+        "controller.report.at",
+        SettingKind::Name,
+        "time at which a scheduled report is made: 07:00, for a week also Mon 07:00 (docs/reports.md)",
+    ),
+    key(
+        "controller.report.directory",
+        SettingKind::Name,
+        "folder of the scheduled reports; default: reports in controller.state_dir",
+    ),
+    key(
+        "controller.report.every",
+        SettingKind::Choice(&["off", "day", "week"]),
+        "scheduled reports of the fleet, of the newest whole day or week",
+    ),
+    key(
+        "controller.report.keep",
+        SettingKind::Count(1, 10_000),
+        "scheduled reports that are retained",
+    ),
+    key(
+        "controller.report.send_to",
+        SettingKind::Names,
+        "receivers of notifications that get each scheduled report as text; default none",
+    ),
+    key(
+        "controller.report.timezone",
+        SettingKind::Name,
+        "time zone of controller.report.at and of the periods: UTC, or a name of the system such as Europe/Berlin",
+    ),
+    key(
         "controller.silence_limit_ms",
         SettingKind::Count(100, 86_400_000),
         "silence after which a node counts as lost, ms",

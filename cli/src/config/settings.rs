@@ -24,6 +24,8 @@ const ADAPTIVE: &str = "adaptive";
 const DAY_S: u64 = 86_400;
 /// Default log filter.
 const LOG_FILTER: &str = "info";
+/// Scheduled reports that are retained: a year of weeks.
+const REPORTS_KEPT: u64 = 53;
 
 impl ResolvedConfig {
     /// Returns the settings of the controller.
@@ -47,6 +49,7 @@ impl ResolvedConfig {
         }
         settings.notify.cluster = self.text("controller.notify_cluster");
         settings.notify.alarms = self.alarms();
+        settings.report = self.report();
         settings.journal.max_bytes = self.count("controller.journal.retain_bytes");
         settings.journal.max_age = Duration::from_secs(self.count("controller.journal.retain_days") * DAY_S);
         settings.journal.snapshot_entries = self.count("controller.journal.snapshot_entries");
@@ -187,7 +190,7 @@ impl ResolvedConfig {
         }
     }
 
-    fn names(&self, key: &str) -> Vec<String> {
+    pub(super) fn names(&self, key: &str) -> Vec<String> {
         match self.value(key) {
             Some(SettingValue::List(items)) => items.clone(),
             _ => Vec::new(),
@@ -266,6 +269,10 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
             "agent.removal.lead_s",
             SettingValue::Count(agent.removal.lead.as_secs()),
         ),
+        ("controller.report.at", text("07:00")),
+        ("controller.report.every", text("off")),
+        ("controller.report.keep", SettingValue::Count(REPORTS_KEPT)),
+        ("controller.report.timezone", text("UTC")),
         ("log.filter", text(LOG_FILTER)),
         ("log.format", text("text")),
         (
@@ -518,6 +525,8 @@ mod tests {
             "controller.http_listen",
             "controller.metrics_listen",
             "controller.notify",
+            "controller.report.directory",
+            "controller.report.send_to",
             "controller.torchft_listen",
             "identity.ca",
             "identity.certificate",

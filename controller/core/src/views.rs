@@ -34,6 +34,7 @@ impl DecisionState {
                 .map(|case| case.id)
                 .collect(),
             degraded: None,
+            impaired: Vec::new(),
             journal_gaps: self.lives.gaps().to_vec(),
             torchruns: Vec::new(),
             receivers: Vec::new(),

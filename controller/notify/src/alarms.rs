@@ -7,7 +7,7 @@
 //! | `suspect-node` | several cases of a day blame one node |
 //! | `spares-low` | fewer nodes are free than configured while jobs run |
 //! | `agents-unheard` | nothing is received from a share of the nodes |
-//! | `controller-degraded` | the controller cannot write its journal, so that it records and decides nothing |
+//! | `controller-degraded` | the controller cannot write its journal, so that it records and decides nothing; or its audit log, tokens or reports |
 //! | `controller-stuck` | the controller's event loop has passed on no facts for a minute |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,6 +117,11 @@ impl AlarmBoard {
         }
     }
 
+    /// Replaces the limits; alarms that hold under the new ones stay raised.
+    pub fn set_limits(&mut self, limits: AlarmLimits) {
+        self.limits = limits;
+    }
+
     /// Returns true if the controller has run long enough for an alarm that is not raised to be over.
     pub fn is_settled(facts: &ClusterFacts, now: Timestamp) -> bool {
         now.since(facts.started_at) > UNHEARD_FOR + Duration::from_secs(5)
@@ -138,7 +143,7 @@ impl AlarmBoard {
         found.extend(self.suspect_nodes(&facts.cases, now));
         found.extend(self.spares_low(facts));
         found.extend(self.agents_unheard(facts, now));
-        found.extend(facts.degraded.as_deref().map(degraded));
+        found.extend(degraded(facts));
         self.renew(found, Vec::new(), now)
     }
 
@@ -165,6 +170,7 @@ impl AlarmBoard {
                 details: condition.details,
                 command: condition.command,
                 is_drill: false,
+                only_to: Vec::new(),
             };
             raised.insert(key, alarm);
         }
@@ -296,12 +302,33 @@ fn stuck(facts: &ClusterFacts, now: Timestamp) -> Option<RaisedCondition> {
     })
 }
 
-fn degraded(reason: &str) -> RaisedCondition {
-    RaisedCondition {
-        title: "the controller cannot write its journal; it records and decides nothing".to_owned(),
-        details: vec![format!("Cause: {reason}")],
-        ..of_cluster(AlarmKind::ControllerDegraded, "rankguard status")
+/// Returns the alarm of a controller of which a part fails; it names each part. Without its journal it decides nothing, which
+/// is a failure; other parts are a warning.
+fn degraded(facts: &ClusterFacts) -> Option<RaisedCondition> {
+    let others = || facts.impaired.iter().map(|part| format!("Fails: {part}."));
+    let alarm = of_cluster(AlarmKind::ControllerDegraded, "rankguard status");
+    if let Some(reason) = &facts.degraded {
+        return Some(RaisedCondition {
+            title: "the controller cannot write its journal; it records and decides nothing".to_owned(),
+            details: [format!("Cause: {reason}")].into_iter().chain(others()).collect(),
+            ..alarm
+        });
     }
+    let names: Vec<&str> = facts.impaired.iter().map(|part| part_name(part)).collect();
+    (!names.is_empty()).then(|| RaisedCondition {
+        severity: Severity::Warning,
+        title: format!(
+            "a part of the controller fails while it records and decides: {}",
+            names.join(", ")
+        ),
+        details: others().collect(),
+        ..alarm
+    })
+}
+
+/// Returns the name of a part, which is before the colon of its text.
+fn part_name(part: &str) -> &str {
+    part.split_once(": ").map_or(part, |(name, _)| name)
 }
 
 fn of_job(kind: AlarmKind, job: &JobId) -> RaisedCondition {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rankguard_model::{CaseId, CaseState, ClassId, Generation, JobId, NodeId, Rank, Severity, Timestamp};
+use rankguard_model::{CaseId, CaseState, ClassId, Generation, JobId, NodeId, Severity, Timestamp};
 
 /// Time after its end for which a case remains in the facts. A receiver that cannot be reached for longer misses its end.
 pub const ENDED_CASE_AGE: Duration = Duration::from_secs(86_400);
@@ -22,6 +22,25 @@ pub struct ClusterFacts {
     pub nodes: NodeCounts,
     /// Reason why the controller records and decides nothing; absent while it works.
     pub degraded: Option<String>,
+    /// Parts of the controller that fail while it records and decides, each with cause and consequence.
+    pub impaired: Vec<String>,
+    /// Newest scheduled report, if it has receivers.
+    pub report: Option<ReportFacts>,
+}
+
+/// Scheduled report as a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportFacts {
+    /// End of its period.
+    pub until: Timestamp,
+    /// Sentence with the period.
+    pub title: String,
+    /// Text of the report, a line an entry.
+    pub lines: Vec<String>,
+    /// Command that shows more.
+    pub command: String,
+    /// Names of the receivers.
+    pub receivers: Vec<String>,
 }
 
 /// Facts about a case.
@@ -43,7 +62,8 @@ pub struct CaseFacts {
     pub node: Option<NodeId>,
     /// True if the node or one of its devices is blamed, not a rank on it.
     pub blames_node: bool,
-    pub rank: Option<Rank>,
+    /// Root rank in words (`rank 3 failed first`), if evidence shows one.
+    pub root_rank: Option<String>,
     pub job: Option<JobId>,
     pub generation: Option<Generation>,
     /// True if the job of the case was stopped by it.

@@ -6,7 +6,7 @@ use rankguard_model::{CaseId, CaseState, ClassId, JobId, NodeId, Severity, Times
 use serde::{Deserialize, Serialize};
 
 use crate::alarms::AlarmKind;
-use crate::facts::CaseFacts;
+use crate::facts::{CaseFacts, ReportFacts};
 
 /// Key of an incident, stable over its life.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub enum NoticeKind {
     Suppressed,
     /// Test by an operator.
     Test,
+    /// Scheduled report.
+    Report,
 }
 
 impl fmt::Display for IncidentKey {
@@ -38,6 +40,7 @@ impl fmt::Display for IncidentKey {
             Self::Alarm { kind, subject } => write!(f, "alarm/{}/{subject}", kind.name()),
             Self::Notice(NoticeKind::Suppressed) => f.write_str("notice/suppressed"),
             Self::Notice(NoticeKind::Test) => f.write_str("notice/test"),
+            Self::Notice(NoticeKind::Report) => f.write_str("notice/report"),
         }
     }
 }
@@ -105,6 +108,9 @@ pub struct Incident {
     pub command: String,
     /// True if the incident rests on an injection or a simulation.
     pub is_drill: bool,
+    /// Names of the receivers that get it, whatever they select otherwise; empty: those that select it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only_to: Vec<String>,
 }
 
 impl Incident {
@@ -124,6 +130,7 @@ impl Incident {
             details: details(case, stage),
             command: format!("rankguard cases show {}", case.id),
             is_drill: case.is_drill,
+            only_to: Vec::new(),
         }
     }
 
@@ -142,7 +149,29 @@ impl Incident {
             details,
             command: "rankguard cases list".to_owned(),
             is_drill: false,
+            only_to: Vec::new(),
         }
+    }
+
+    /// Makes the message of a scheduled report. The end of its period identifies it.
+    pub fn of_report(report: &ReportFacts) -> Self {
+        let notice = Self::notice(
+            NoticeKind::Report,
+            report.title.clone(),
+            report.lines.clone(),
+            report.until,
+        );
+        Self {
+            severity: Severity::Info,
+            command: report.command.clone(),
+            only_to: report.receivers.clone(),
+            ..notice
+        }
+    }
+
+    /// Returns true for a message that has no end at the receiver: a scheduled report.
+    pub(crate) fn is_report(&self) -> bool {
+        self.key == IncidentKey::Notice(NoticeKind::Report)
     }
 
     /// Returns the incident as ended.
@@ -209,9 +238,9 @@ fn details(case: &CaseFacts, stage: IncidentStage) -> Vec<String> {
     if stage != IncidentStage::Opened {
         let percent = (case.confidence * 100.0).round();
         let rank = case
-            .rank
-            .map(|rank| format!(", rank {rank} failed first"))
-            .unwrap_or_default();
+            .root_rank
+            .as_ref()
+            .map_or_else(String::new, |rank| format!(", {rank}"));
         lines.push(format!("Where: {}{rank} (confidence {percent} %).", case.blamed));
     }
     if let Some(generation) = case.generation {

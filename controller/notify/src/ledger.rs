@@ -108,7 +108,7 @@ impl DeliveryLedger {
             opened_at: incident.opened_at,
             mark: incident.mark(),
             is_sent: is_sent || was_sent,
-            active: (!incident.stage.is_end()).then(|| Box::new(incident.clone())),
+            active: (!incident.stage.is_end() && !incident.is_report()).then(|| Box::new(incident.clone())),
         };
         self.entries.insert(key, entry);
     }
@@ -128,9 +128,11 @@ impl DeliveryLedger {
 }
 
 impl LedgerEntry {
-    /// Returns true if the entry is of this incident: a case number is used again after the loss of a journal.
+    /// Returns true if the entry is of this incident: a case number is used again after the loss of a journal, and each period has
+    /// a report.
     pub(crate) fn is_of(&self, incident: &Incident) -> bool {
-        !matches!(incident.key, IncidentKey::Case(_)) || self.opened_at == incident.opened_at
+        let is_numbered = matches!(incident.key, IncidentKey::Case(_)) || incident.is_report();
+        !is_numbered || self.opened_at == incident.opened_at
     }
 }
 

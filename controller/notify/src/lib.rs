@@ -36,12 +36,12 @@ mod settings;
 
 pub use alarms::{AlarmBoard, AlarmKind, AlarmLimits};
 pub use client::DeliveryError;
-pub use facts::{CaseFacts, ClusterFacts, ENDED_CASE_AGE, JobFacts, NodeCounts};
+pub use facts::{CaseFacts, ClusterFacts, ENDED_CASE_AGE, JobFacts, NodeCounts, ReportFacts};
 pub use incident::{Incident, IncidentKey, IncidentStage, NoticeKind};
 pub use ledger::{DeliveryLedger, DueMessage};
 pub use mail::check_mailbox;
 pub use planner::{DuePlan, IncidentSet, SendTimes, plan};
 pub use quiet::{MaintenanceWindow, QuietHours};
 pub use sender::{MessageSender, read_secret};
-pub use service::{NotifyCounts, NotifyError, NotifyFeed};
+pub use service::{NotifyControl, NotifyCounts, NotifyError, NotifyFeed};
 pub use settings::{NotifySettings, PAGERDUTY_URL, ReceiverKind, ReceiverSettings, ReceiverUrl};

@@ -157,9 +157,13 @@ enum DueDecision {
 
 fn due(entry: Option<&LedgerEntry>, incident: &Incident, settings: &ReceiverSettings, now: Timestamp) -> DueDecision {
     let is_sent = entry.is_some_and(|entry| entry.is_sent);
-    let is_selected = incident.severity >= settings.min_severity
-        && settings.selects_job(incident.job.as_ref())
-        && (settings.drills || !incident.is_drill);
+    let is_selected = if incident.only_to.is_empty() {
+        incident.severity >= settings.min_severity
+            && settings.selects_job(incident.job.as_ref())
+            && (settings.drills || !incident.is_drill)
+    } else {
+        incident.only_to.contains(&settings.name)
+    };
     if !is_selected && !is_sent || entry.is_some_and(|entry| entry.mark == incident.mark()) {
         return DueDecision::Never;
     }
@@ -188,6 +192,9 @@ fn is_held(incident: &Incident, settings: &ReceiverSettings, now: Timestamp) -> 
 }
 
 fn event(entry: Option<&LedgerEntry>, incident: &Incident) -> &'static str {
+    if incident.is_report() {
+        return "report";
+    }
     let verdict = IncidentStage::Verdict.name();
     let had_verdict = entry.is_some_and(|entry| entry.is_sent && entry.mark.starts_with(verdict));
     if incident.stage == IncidentStage::Verdict && had_verdict {

@@ -49,8 +49,6 @@ pub(crate) struct ReceiverTask {
     pub(crate) ledger: DeliveryLedger,
     pub(crate) ledger_file: PathBuf,
     pub(crate) views: SharedViews,
-    /// Position in `views`.
-    pub(crate) position: usize,
     pub(crate) sends: SendTimes,
     pub(crate) backoff: Duration,
     /// Time at which active alerts were posted last.
@@ -58,9 +56,17 @@ pub(crate) struct ReceiverTask {
 }
 
 impl ReceiverTask {
-    /// Runs until the sender of incidents is dropped.
-    pub(crate) async fn run(mut self, mut incidents: watch::Receiver<Option<Arc<TimedIncidents>>>) {
+    /// Runs until the sender of incidents is dropped, or `stop` is true; returns what a successor continues with. A delivery in
+    /// progress ends before.
+    pub(crate) async fn run(
+        mut self,
+        mut incidents: watch::Receiver<Option<Arc<TimedIncidents>>>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Self {
         loop {
+            if *stop.borrow_and_update() {
+                return self;
+            }
             let timed = incidents.borrow_and_update().clone();
             let pause = match timed {
                 Some(timed) => self.round(&timed).await,
@@ -68,17 +74,18 @@ impl ReceiverTask {
             };
             let is_ended = match pause {
                 RoundEnd::Again => incidents.has_changed().is_err(),
-                RoundEnd::BackOff(pause) => {
-                    sleep(pause).await;
-                    incidents.has_changed().is_err()
-                }
+                RoundEnd::BackOff(pause) => tokio::select! {
+                    changed = stop.changed() => changed.is_err(),
+                    () = sleep(pause) => incidents.has_changed().is_err(),
+                },
                 RoundEnd::Wait(pause) => tokio::select! {
                     changed = incidents.changed() => changed.is_err(),
+                    changed = stop.changed() => changed.is_err(),
                     () = sleep(pause) => false,
                 },
             };
             if is_ended {
-                return;
+                return self;
             }
         }
     }
@@ -211,10 +218,12 @@ impl ReceiverTask {
         }
     }
 
-    fn count<T>(&self, change: impl FnOnce(&mut ReceiverView) -> T) -> T {
+    /// Changes the counts of the receiver. One that a reload has removed has none.
+    fn count<T: Default>(&self, change: impl FnOnce(&mut ReceiverView) -> T) -> T {
+        let name = &self.sender.settings().name;
         let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-        let view = views.get_mut(self.position);
-        change(view.expect("each task has a view"))
+        let view = views.iter_mut().find(|view| view.name == *name);
+        view.map_or_else(T::default, change)
     }
 
     fn save(&self) {

@@ -1,6 +1,6 @@
 //! Alarms over a series of facts.
 
-use rankguard_model::{CaseState, JobId, NodeId, Timestamp};
+use rankguard_model::{CaseState, JobId, NodeId, Severity, Timestamp};
 use rankguard_notify::{
     AlarmBoard, AlarmLimits, CaseFacts, ClusterFacts, DeliveryLedger, Incident, IncidentSet, JobFacts, NodeCounts,
     ReceiverKind, ReceiverSettings, SendTimes, plan,
@@ -229,5 +229,39 @@ fn an_alarm_is_raised_once_and_cleared_once_over_a_restart() {
     assert_eq!(
         deliver(board.evaluate(&with(3, at(92)), at(92)), true, at(92)),
         ["raised"]
+    );
+}
+
+/// The alarm names each part that fails; a journal that cannot be written is a failure, other parts are a warning.
+#[test]
+fn a_degraded_controller_names_what_fails() {
+    let mut board = AlarmBoard::new(AlarmLimits::default());
+    let impaired = vec![
+        "audit log: cannot write; changes are refused".to_owned(),
+        "tokens: full".to_owned(),
+    ];
+    let parts = ClusterFacts {
+        impaired: impaired.clone(),
+        ..facts(at(10))
+    };
+    let found = board.evaluate(&parts, at(10));
+    assert_eq!((found.len(), found[0].severity), (1, Severity::Warning));
+    assert!(found[0].title.ends_with(": audit log, tokens"), "{}", found[0].title);
+    assert!(
+        found[0].details[0].contains("changes are refused"),
+        "{:?}",
+        found[0].details
+    );
+    let all = ClusterFacts {
+        degraded: Some("the disk is full".to_owned()),
+        impaired,
+        ..facts(at(20))
+    };
+    let found = board.evaluate(&all, at(20));
+    assert_eq!((found.len(), found[0].severity), (1, Severity::Failure));
+    assert!(
+        found[0].title.contains("journal") && found[0].details.len() == 3,
+        "{:?}",
+        found[0]
     );
 }

@@ -1,6 +1,6 @@
 //! Facts for tests.
 
-use rankguard_model::{CaseId, CaseState, Generation, JobId, NodeId, Rank, Severity, Timestamp};
+use rankguard_model::{CaseId, CaseState, Generation, JobId, NodeId, Severity, Timestamp};
 use rankguard_notify::CaseFacts;
 
 pub(crate) const START: i64 = 1_800_000_000;
@@ -24,7 +24,7 @@ pub(crate) fn case(id: u64, state: CaseState) -> CaseFacts {
         blamed: "node n1, gpu 0000:9b:00".to_owned(),
         node: Some(NodeId::from("n1")),
         blames_node: true,
-        rank: Some(Rank(3)),
+        root_rank: Some("rank 3 failed first".to_owned()),
         job: Some(JobId::from("vision")),
         generation: Some(Generation(1)),
         is_job_stopped: false,
