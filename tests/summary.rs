@@ -42,11 +42,27 @@ fn a_summary_counts_the_cases_of_the_list() {
     let page = ask(&["--by", "job", "--format", "markdown"]).expect(0);
     assert!(page.stdout.contains("| once |"), "{}", page.stdout);
     // The cases are of the same minutes.
+    let first = page.stdout.lines().next().unwrap_or_default();
     assert!(
         page.stdout.contains(", one every ") && !page.stdout.contains(", one every 0"),
+        first.contains(", one every ") && !first.contains("0.0"),
         "{}",
         page.stdout
     );
+    page.says(&[
+        "Mean time between failures (MTBF)",
+        "## Classes seen for the first time",
+    ]);
+    let html = ask(&["--by", "job", "--format", "html"]).expect(0);
+    html.says(&["<!DOCTYPE html>", "<td>once</td>", "Mean time to recover (MTTR)"]);
+    let whole = json(&["--by", "job"]);
+    let is_failure = |case: &&Value| case["verdict"]["severity"] == "failure" && case["job"].is_string();
+    assert_eq!(whole["failures"], cases.iter().filter(is_failure).count(), "{whole}");
+    assert!(
+        whole["mtbf_ms"].as_i64() > Some(0) && whole["first_seen"][0]["case"] == 1,
+        "{whole}"
+    );
+    assert!(whole["weeks"][0].is_string(), "{whole}");
     ask(&["--by", "clas"])
         .expect(64)
         .says(&["there is no grouping \"clas\"", "did you mean class?"]);

@@ -62,7 +62,7 @@ pub(crate) struct CaseSummary {
 pub(crate) struct CaseDocument {
     #[serde(flatten)]
     summary: CaseSummary,
-    /// Rank that failed first.
+    /// Rank at which the failure began, if the verdict has one; a slow or standing rank has not failed.
     root_rank: Option<u32>,
     /// Id of the earliest evidence in causal order.
     first_cause: Option<EvidenceReference>,
@@ -286,6 +286,111 @@ impl Delays {
             fenced_ms: delays.fenced_ms,
             launched_ms: delays.launched_ms,
             first_step_ms: delays.first_step_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rankguard_console::display_text;
+    use rankguard_model::{
+        CaseDelays, CaseId, CaseState, ClassId, Entity, Generation, JobId, NodeId, Rank, Severity, Timestamp,
+    };
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Fields of the HTTP document with the same fact in the JSON of `rankguard cases`.
+    const SAME: [(&str, &str); 17] = [
+        ("/id", "/id"),
+        ("/job", "/job"),
+        ("/generation", "/generation"),
+        ("/class", "/verdict/class"),
+        ("/layer", "/verdict/layer"),
+        ("/severity", "/verdict/severity"),
+        ("/confidence", "/verdict/confidence"),
+        ("/root_rank", "/verdict/root_rank"),
+        ("/outcome", "/outcome"),
+        ("/awaits_operator", "/awaits_operator"),
+        ("/steps_lost", "/steps_lost"),
+        ("/is_replayed", "/replayed"),
+        ("/clears", "/clears"),
+        ("/delays/plan_ms", "/delays/plan_ms"),
+        ("/delays/first_step_ms", "/delays/first_step_ms"),
+        ("/downtime_ms", "/delays/first_step_ms"),
+        ("/mitigation/action", "/verdict/mitigation/action"),
+    ];
+
+    fn states() -> impl Strategy<Value = CaseState> {
+        proptest::sample::select(vec![
+            CaseState::Open,
+            CaseState::Recovering,
+            CaseState::FaultPresent,
+            CaseState::Recovered,
+            CaseState::Closed,
+        ])
+    }
+
+    fn cases() -> impl Strategy<Value = Case> {
+        let verdict = (
+            proptest::sample::select(vec!["segfault", "straggler", "hang-stalled-ranks"]),
+            proptest::option::of(0_u32..9),
+            0.0..1.0_f64,
+        );
+        let text = || proptest::option::of("[a-z ]{1,9}");
+        let rest = (
+            text(),
+            text(),
+            proptest::option::of(0_u64..99),
+            proptest::option::of(0_i64..9_999),
+        );
+        (0_u64..99, states(), verdict, rest).prop_map(|(id, state, (class, rank, confidence), rest)| {
+            let (outcome, awaits_operator, steps_lost, first_step_ms) = rest;
+            let verdict = Verdict {
+                class: ClassId::from(class),
+                layer: "user-code".to_owned(),
+                severity: Severity::Failure,
+                blamed: Entity::Node {
+                    node: NodeId::from("n1"),
+                },
+                blamed_part: None,
+                root_rank: rank.map(Rank),
+                first_cause: None,
+                confidence,
+                taxonomies: rankguard_faults::Catalogue::builtin().taxonomies_of(&ClassId::from(class)),
+                mitigation: rankguard_faults::Catalogue::builtin().mitigation(&ClassId::from(class)),
+                alternatives: Vec::new(),
+            };
+            let mut case = Case::open(CaseId(id), verdict, Timestamp(0), Timestamp(1));
+            (case.state, case.outcome, case.awaits_operator) = (state, outcome, awaits_operator);
+            (case.steps_lost, case.replayed) = (steps_lost, id % 2 == 0);
+            case.job = steps_lost.map(|number| JobId::from(format!("job-{number}")));
+            case.generation = steps_lost.map(Generation);
+            case.delays = CaseDelays {
+                first_step_ms,
+                plan_ms: first_step_ms.map(|first| first / 2),
+                ..CaseDelays::default()
+            };
+            case
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// The HTTP API and `rankguard cases show --format json` have the same facts of a case. The command writes the wait for
+        /// an operator as a state, the API as a field of its own.
+        #[test]
+        fn the_command_and_the_http_api_agree_on_a_case(case in cases()) {
+            let http = serde_json::to_value(CaseDocument::of(&case, None)).expect("JSON");
+            let command = serde_json::to_value(display_text::CaseDocument(&case)).expect("JSON");
+            let fact = |document: &Value, path: &str| document.pointer(path).cloned().unwrap_or(Value::Null);
+            for (of_http, of_command) in SAME {
+                prop_assert_eq!(fact(&http, of_http), fact(&command, of_command), "{}", of_http);
+            }
+            let state = if case.awaits_operator.is_some() { "awaits-decision".into() } else { fact(&http, "/state") };
+            prop_assert_eq!(state, fact(&command, "/state"));
         }
     }
 }
