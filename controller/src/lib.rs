@@ -34,8 +34,9 @@
 //! | 4 | `http_api`, `operator`, `replay`, `torchft` | start of the HTTP API; operator service; replay-only mode; start of the lighthouse |
 //! | 3 | `command_executor`, `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `rendezvous_service`, `settings` | commands of operators; server reflection; inputs to events; torchft's managers; queries about one node; torchrun processes; settings |
 //! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `pauses`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; pauses of the controller; rounds of torchrun; sessions; submissions |
+//! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `notify_reload`, `rendezvous_task`, `scheduled_report`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; reload of receivers; rounds of torchrun; reports of the fleet; sessions; submissions |
 //! | 1 | `access_control`, `address`, `authority`, `claims`, `commits`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, claims and commits in stores, journal, reports, quorums |
-//! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `reserve`, `revoked_agents`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
+//! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `report_schedule`, `reserve`, `revoked_agents`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
 //!
 //! Not included: several controllers on one state; webhook and scheduler executors.
 
