@@ -6,11 +6,12 @@ use std::{env, fs};
 
 use prost::Message;
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "otlp/common.proto",
     "otlp/logs.proto",
     "otlp/metrics.proto",
     "rankguard/v1/agent.proto",
+    "rankguard/v1/enrolment.proto",
     "rankguard/v1/evidence.proto",
     "rankguard/v1/job.proto",
     "rankguard/v1/operator.proto",

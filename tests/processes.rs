@@ -11,6 +11,7 @@ mod copies;
 mod demo;
 mod documents;
 mod ends;
+mod enrolment;
 mod exchange;
 mod failed_generation;
 mod full_disk;

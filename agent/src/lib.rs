@@ -26,13 +26,13 @@
 //! | 9 | `ranks` | start, connection and logs of ranks |
 //! | 8 | `checkpoint` | arenas, images, copies, restores |
 //! | 7 | `inject`, `preflight` | injected faults; checks before a job starts |
-//! | 6 | `collectors`, `identity` | observation of sources and of the node's identity |
+//! | 6 | `collectors`, `identity`, `renewal` | observation of sources and of the node's identity; renewal of its certificate |
 //! | 5 | `error`, `intake`, `settings` | way of evidence into the spool; settings and errors |
 //! | 4 | `mount_users`, `outlets` | users of file systems; metrics, status socket, export |
 //! | 3 | `roster` | table of running and recently ended ranks |
 //! | 2 | `links`, `spool`, `stacks`, `supervisor`, `synthetic_targets` | measurement, storage, stacks, supervisor processes |
 //! | 1 | `bounded`, `catalogue_handle`, `lease`, `memory_holders`, `pending_evidence`, `stop_flag` | state that parts share |
-//! | 0 | `accept_loop`, `allowed_environment`, `boot_clock`, `clock`, `fences`, `membership`, `memory`, `nic_overlay`, `packets`, `processes`, `quantities`, `scenario`, `state_dir`, `views` | clocks, processes, tables, views |
+//! | 0 | `accept_loop`, `allowed_environment`, `boot_clock`, `clock`, `enrolment`, `fences`, `membership`, `memory`, `nic_overlay`, `packets`, `processes`, `quantities`, `scenario`, `state_dir`, `views` | clocks, processes, tables, views |
 //!
 //! Absent: ranks that survive their agent.
 
@@ -44,6 +44,7 @@ mod catalogue_handle;
 mod checkpoint;
 mod clock;
 mod collectors;
+mod enrolment;
 mod error;
 mod fences;
 mod identity;
@@ -65,6 +66,7 @@ mod preflight;
 mod processes;
 mod quantities;
 mod ranks;
+mod renewal;
 mod roster;
 mod run;
 pub mod scenario;
@@ -83,6 +85,7 @@ pub use catalogue_handle::CatalogueHandle;
 pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
 pub use collectors::is_log_path;
+pub use enrolment::{EnrolmentError, NodeEnrolment, enrol};
 pub use error::{AgentError, ShutdownReport};
 pub use inject::{FaultInjection, InjectError, LAST_MAX_MS, RankSelector, inject};
 pub use links::{LinkBlame, LinkMeasurement, LinkSearch, LinkSurvey, MeasuringAgent, NodePair, measure, survey};

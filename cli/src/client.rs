@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rankguard_access::{AuditPage, RevokedToken, TokenView};
+use rankguard_access::{AuditPage, JoinTokenView, RevokedToken, TokenView};
 use rankguard_identity::{DialError, ExpectedPeer, PeerTransport};
 use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, NodeView, StatusView};
 use rankguard_proto::v1;
@@ -81,6 +81,15 @@ impl ClientError {
         };
         matches!(self, Self::Refused(status) if is_conflict(status))
     }
+}
+
+/// Join token that was created, with its value.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct CreatedJoinToken {
+    pub(crate) token: JoinTokenView,
+    pub(crate) value: String,
+    /// Fingerprint of the cluster's authority.
+    pub(crate) ca_sha256: String,
 }
 
 impl ControllerClient {
@@ -264,6 +273,33 @@ impl ControllerClient {
         };
         let mut operator = self.operator()?;
         let answer = self.wait(operator.revoke_token(request)).await;
+        self.document(answer)
+    }
+
+    /// Creates a join token; returns it with its value.
+    pub(crate) async fn create_join_token(
+        &self,
+        request: v1::JoinTokenRequest,
+    ) -> Result<CreatedJoinToken, ClientError> {
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.create_join_token(request)).await;
+        self.document(answer)
+    }
+
+    /// Fetches all join tokens, oldest first.
+    pub(crate) async fn join_tokens(&self) -> Result<Vec<JoinTokenView>, ClientError> {
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.list_join_tokens(v1::Empty {})).await;
+        self.document(answer)
+    }
+
+    /// Revokes a join token by its id.
+    pub(crate) async fn revoke_join_token(&self, token: &str) -> Result<JoinTokenView, ClientError> {
+        let request = v1::TokenName {
+            token: token.to_owned(),
+        };
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.revoke_join_token(request)).await;
         self.document(answer)
     }
 

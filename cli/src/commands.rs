@@ -1,6 +1,7 @@
 //! One file per command: its options, its work and its output.
 
 pub(crate) mod agent;
+pub(crate) mod agent_enrol;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod cancel;
@@ -21,6 +22,7 @@ pub(crate) mod gpu_calls;
 pub(crate) mod history;
 pub(crate) mod identity;
 pub(crate) mod inject;
+pub(crate) mod join_token;
 pub(crate) mod keep;
 pub(crate) mod keep_arenas;
 pub(crate) mod kubernetes;

@@ -120,6 +120,7 @@ impl ResolvedConfig {
             config.put(key, text, ValueOrigin::Flag(flag), &mut mistakes);
         }
         mistakes.extend(config.half_an_identity());
+        mistakes.extend(config.half_an_issuer());
         mistakes.extend(config.short_lease());
         mistakes.extend(config.reader_mistakes());
         mistakes.extend(config.report_mistakes());

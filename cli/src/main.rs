@@ -16,6 +16,7 @@ mod config;
 mod demo;
 mod diagnose;
 mod logging;
+mod node_list;
 mod parity;
 mod program;
 mod runtime;

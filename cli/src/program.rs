@@ -21,6 +21,7 @@ use crate::commands::gpu_calls::GpuCallsArgs;
 use crate::commands::history::HistoryArgs;
 use crate::commands::identity::IdentityArgs;
 use crate::commands::inject::InjectArgs;
+use crate::commands::join_token::JoinTokenArgs;
 use crate::commands::kubernetes::KubernetesArgs;
 use crate::commands::logs::LogsArgs;
 use crate::commands::node::NodeArgs;
@@ -110,6 +111,8 @@ pub(crate) enum Command {
     Identity(IdentityArgs),
     /// Create, list and revoke access tokens of the HTTP API
     Token(TokenArgs),
+    /// Create, list and revoke tokens with which nodes obtain their certificates
+    JoinToken(JoinTokenArgs),
     /// Show who changed what, with the result
     Audit(AuditArgs),
     /// Check or show the configuration
@@ -213,6 +216,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Identity(args) => commands::identity::run(&args),
         Command::Token(args) => commands::token::run(args, common),
+        Command::JoinToken(args) => commands::join_token::run(args, common),
         Command::Audit(args) => commands::audit::run(args, common),
         Command::Config(args) => commands::config::run(&args, common),
         Command::Notify(args) => commands::notify::run(&args, common),

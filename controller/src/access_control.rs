@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_access::{
-    AuditDoor, AuditError, AuditLog, AuditOutcome, AuditTicket, NewAuditEntry, RateLimiter, TokenStore,
+    AuditDoor, AuditError, AuditLog, AuditOutcome, AuditTicket, EnrolmentLedger, NewAuditEntry, NodeCertificate,
+    RateLimiter, TokenStore,
 };
-use rankguard_identity::{ConnectionPeer, RefusalObserver};
+use rankguard_identity::{CertificateFields, ConnectionPeer, RefusalObserver};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{error, info};
@@ -29,6 +30,8 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct AccessControl {
     pub(crate) tokens: TokenStore,
     pub(crate) audit: AuditLog,
+    /// Join tokens and the certificates of nodes.
+    pub(crate) ledger: EnrolmentLedger,
     pub(crate) clock: MonotonicClock,
 }
 
@@ -39,7 +42,14 @@ impl AccessControl {
         let opened = spawn_blocking(move || {
             let tokens = TokenStore::open(&dir).map_err(|source| ControllerError::Tokens { source })?;
             let audit = AuditLog::open(&dir, clock.now()).map_err(|source| ControllerError::Audit { source })?;
-            Ok(Self { tokens, audit, clock })
+            let ledger =
+                EnrolmentLedger::open(&dir, clock.now()).map_err(|source| ControllerError::Ledger { source })?;
+            Ok(Self {
+                tokens,
+                audit,
+                ledger,
+                clock,
+            })
         });
         opened.await.map_err(|problem| ControllerError::Task {
             task: "access control",
@@ -121,6 +131,18 @@ impl AccessControl {
         if let Ok(Err(problem)) = spawn_blocking(move || tokens.save_rest()).await {
             error!("the latest uses and revocations of tokens are not saved: {problem}");
         }
+    }
+}
+
+/// Returns the record of a certificate without a token.
+pub(crate) fn node_certificate(fields: &CertificateFields) -> NodeCertificate {
+    NodeCertificate {
+        node: fields.name.own().to_owned(),
+        serial: fields.serial.to_string(),
+        until: fields.valid_until(),
+        token: None,
+        key: String::new(),
+        chain: String::new(),
     }
 }
 

@@ -90,6 +90,17 @@ pub enum ControllerError {
     /// The audit log cannot be used; without it no change is possible.
     #[error("{source}")]
     Audit { source: rankguard_access::AuditError },
+    /// The record of the enrolment cannot be read.
+    #[error("cannot read the join tokens: {source}")]
+    Ledger { source: rankguard_access::LedgerFileError },
+    /// The issuer of the enrolment cannot be used.
+    #[error("cannot issue certificates (enrolment.ca, enrolment.ca_key): {source}")]
+    Enrolment { source: rankguard_identity::AuthorityError },
+    /// Nodes cannot enrol at a controller without an identity.
+    #[error(
+        "enrolment.ca is set, and the controller has no identity: set identity.ca, identity.certificate and identity.key"
+    )]
+    EnrolmentWithoutIdentity,
     /// The HTTP API cannot be served.
     #[error("cannot serve the HTTP API on {address} (controller.http_listen)")]
     Http { address: SocketAddr, source: io::Error },

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rankguard_proto::v1::certificate_renewal_server::SERVICE_NAME as RENEWAL;
 use rankguard_proto::v1::control_server::SERVICE_NAME as CONTROL;
 use rankguard_proto::v1::node_query_server::SERVICE_NAME as NODE_QUERY;
 use rankguard_proto::v1::operator_server::SERVICE_NAME as OPERATOR;
@@ -26,7 +27,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Watches at a time; further ones are refused.
 const WATCHES_MAX: usize = 64;
 /// Names of services with a state. The empty name is the whole server.
-pub(crate) const SERVICES: [&str; 5] = ["", CONTROL, NODE_QUERY, OPERATOR, RENDEZVOUS];
+pub(crate) const SERVICES: [&str; 6] = ["", RENEWAL, CONTROL, NODE_QUERY, OPERATOR, RENDEZVOUS];
 
 /// Health service of one listener.
 #[derive(Debug)]

@@ -55,7 +55,9 @@ fn serve(
     executor: CommandExecutor,
     health: &SharedHealth,
 ) -> std::io::Result<ApiServer> {
-    let AccessControl { tokens, audit, clock } = executor.access().clone();
+    let AccessControl {
+        tokens, audit, clock, ..
+    } = executor.access().clone();
     let health = ApiHealth {
         health: health.clone(),
         clock,

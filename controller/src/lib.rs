@@ -37,6 +37,10 @@
 //! | 2 | `batch`, `catalogue`, `grpc_health`, `lighthouse_task`, `notify_reload`, `rendezvous_task`, `scheduled_report`, `session`, `submission` | events of one commit; catalogue files; gRPC health; quorums of torchft; reload of receivers; rounds of torchrun; reports of the fleet; sessions; submissions |
 //! | 1 | `access_control`, `address`, `authority`, `claims`, `commits`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, claims and commits in stores, journal, reports, quorums |
 //! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `report_schedule`, `reserve`, `revoked_agents`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
+//! | 3 | `command_executor`, `enrolment_service`, `join_tokens`, `grpc_reflection`, `intake`, `lighthouse_service`, `node_query`, `rendezvous_service`, `settings` | commands of operators; enrolment and renewal; join tokens; server reflection; inputs to events; torchft's managers; queries about one node; torchrun processes; settings |
+//! | 2 | `batch`, `catalogue`, `enrolment`, `grpc_health`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; certificates of agents; gRPC health; quorums of torchft; rounds of torchrun; sessions; submissions |
+//! | 1 | `access_control`, `address`, `authority`, `claims`, `commits`, `health`, `input`, `journal_keeper`, `lighthouse`, `notifications`, `state_dir`, `void_reports`, `witnesses` | tokens and audit log, inputs, rules for evidence, claims and commits in stores, journal, reports, quorums |
+//! | 0 | `bind`, `clock`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `operator_calls`, `quorum_ids`, `rendezvous`, `replies`, `reserve`, `revoked_agents`, `same_size`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors, rights of calls |
 //!
 //! Not included: several controllers on one state; webhook and scheduler executors.
 
@@ -50,6 +54,8 @@ mod claims;
 mod clock;
 mod command_executor;
 mod commits;
+mod enrolment;
+mod enrolment_service;
 mod error;
 mod event_loop;
 mod evidence_limits;
@@ -62,6 +68,7 @@ mod inbound;
 mod input;
 mod intake;
 mod join;
+mod join_tokens;
 mod journal_keeper;
 mod lighthouse;
 mod lighthouse_service;
@@ -80,6 +87,7 @@ mod rendezvous_service;
 mod rendezvous_task;
 mod replay;
 mod report_schedule;
+mod replies;
 mod reserve;
 mod revoked_agents;
 mod run;
@@ -98,6 +106,7 @@ mod witnesses;
 
 pub use address::{ADDRESS_FILE, HTTP_ADDRESS_FILE, METRICS_ADDRESS_FILE, TORCHFT_ADDRESS_FILE, read_address};
 pub use catalogue::CatalogueFiles;
+pub use enrolment::EnrolmentSettings;
 pub use error::ControllerError;
 pub use notifications::cluster_name;
 pub use notify_reload::NotifyReload;

@@ -10,7 +10,7 @@ use rankguard_checkpoint::Store;
 use rankguard_checkpoint::claim::ClaimedFolder;
 use rankguard_identity::ConnectionPeer;
 use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, PrintableText, Timestamp, with_causes};
-use rankguard_proto::{HINT_HEADER, v1};
+use rankguard_proto::v1;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
@@ -19,9 +19,13 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::claims::{self, ClaimRegistry, NameReservation};
 use crate::command_executor::{ANSWER_DEADLINE, CommandExecutor, CommandFailure, CommandOrigin, late};
+use crate::enrolment::Enrolment;
 use crate::input::{LoopInput, OperatorCommand, OperatorQuery};
 use crate::operator_calls::{OperatorCall, certificate_role};
+use crate::join_tokens::{self, new_join_token};
+use crate::operator_calls::OperatorCall;
 use crate::rendezvous_task::RendezvousInput;
+use crate::replies::{document, with_hint};
 use crate::session::stopping;
 use crate::submission;
 
@@ -42,6 +46,7 @@ pub(crate) struct OperatorService {
     rendezvous: mpsc::Sender<RendezvousInput>,
     claims: ClaimRegistry,
     executor: CommandExecutor,
+    enrolment: Enrolment,
     /// Recorded refusals of each caller.
     refusals: RateLimiter,
 }
@@ -51,12 +56,14 @@ impl OperatorService {
         inputs: mpsc::Sender<LoopInput>,
         rendezvous: mpsc::Sender<RendezvousInput>,
         executor: CommandExecutor,
+        enrolment: Enrolment,
     ) -> Self {
         Self {
             inputs,
             rendezvous,
             claims: ClaimRegistry::default(),
             executor,
+            enrolment,
             refusals: RateLimiter::new(REFUSALS_BURST, REFUSAL_INTERVAL),
         }
     }
@@ -354,6 +361,34 @@ impl v1::operator_server::Operator for OperatorService {
         document(&self.revoke(entry, token, by).await?)
     }
 
+    async fn create_join_token(
+        &self,
+        request: Request<v1::JoinTokenRequest>,
+    ) -> Result<Response<v1::Document>, Status> {
+        let target = |request: &v1::JoinTokenRequest| request.nodes.first().cloned().unwrap_or_default();
+        let origin = self.admit(&request, OperatorCall::CreateJoinToken, target).await?;
+        let wanted = new_join_token(request.into_inner());
+        let entry = origin.entry("join-token.create", String::new(), join_tokens::describe(&wanted));
+        let by = origin.caller.actor;
+        document(&join_tokens::create(&self.enrolment, entry, wanted, by).await?)
+    }
+
+    async fn list_join_tokens(&self, request: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+        self.admit_read(&request, OperatorCall::ReadAccess).await?;
+        let access = self.executor.access().clone();
+        let listed = spawn_blocking(move || access.ledger.list(access.clock.now())).await;
+        document(&listed.map_err(|_| stopping())?)
+    }
+
+    async fn revoke_join_token(&self, request: Request<v1::TokenName>) -> Result<Response<v1::Document>, Status> {
+        let target = |name: &v1::TokenName| name.token.clone();
+        let origin = self.admit(&request, OperatorCall::RevokeJoinToken, target).await?;
+        let v1::TokenName { token } = request.into_inner();
+        let entry = origin.entry("join-token.revoke", token.clone(), String::new());
+        let by = origin.caller.actor;
+        document(&join_tokens::revoke(&self.enrolment, entry, token, by).await?)
+    }
+
     async fn read_audit(&self, request: Request<v1::AuditRequest>) -> Result<Response<v1::Document>, Status> {
         self.admit_read(&request, OperatorCall::ReadAccess).await?;
         let request = request.into_inner();
@@ -389,14 +424,6 @@ fn check_action(action: &str) -> Result<(), Status> {
         PrintableText::first(action, 100).to_string()
     ));
     Err(with_hint(status, &format!("the groups and actions are {known}")))
-}
-
-/// Adds a hint for the operator to a refusal.
-fn with_hint(mut status: Status, hint: &str) -> Status {
-    if let Ok(hint) = hint.parse() {
-        status.metadata_mut().insert(HINT_HEADER, hint);
-    }
-    status
 }
 
 /// Refuses a change that cannot be recorded; [`AccessControl::begin`](crate::access_control::AccessControl::begin) has logged
@@ -461,9 +488,4 @@ struct CreatedToken {
     token: TokenView,
     /// Value of the token, which nothing else contains.
     value: String,
-}
-
-fn document(value: &impl Serialize) -> Result<Response<v1::Document>, Status> {
-    let json = serde_json::to_string(value).map_err(|e| Status::internal(format!("cannot write JSON: {e}")))?;
-    Ok(Response::new(v1::Document { json }))
 }

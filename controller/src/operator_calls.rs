@@ -28,6 +28,10 @@ pub(crate) enum OperatorCall {
     CreateToken,
     /// Revokes an access token.
     RevokeToken,
+    /// Creates a join token.
+    CreateJoinToken,
+    /// Revokes a join token.
+    RevokeJoinToken,
 }
 
 /// Roles of certificates that the operator service admits.
@@ -89,7 +93,11 @@ impl OperatorCall {
             | Self::DrainNode
             | Self::ForgetNode
             | Self::NoteCase => AccessRole::Operator,
-            Self::ReadAccess | Self::CreateToken | Self::RevokeToken => AccessRole::Admin,
+            Self::ReadAccess
+            | Self::CreateToken
+            | Self::RevokeToken
+            | Self::CreateJoinToken
+            | Self::RevokeJoinToken => AccessRole::Admin,
         }
     }
 
@@ -106,6 +114,8 @@ impl OperatorCall {
             Self::NoteCase => Some("case.note"),
             Self::CreateToken => Some("token.create"),
             Self::RevokeToken => Some("token.revoke"),
+            Self::CreateJoinToken => Some("join-token.create"),
+            Self::RevokeJoinToken => Some("join-token.revoke"),
         }
     }
 }

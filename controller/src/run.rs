@@ -9,9 +9,11 @@ use std::time::Duration;
 use rankguard_core::Policy;
 use rankguard_identity::{
     AlpnProtocol, PathRecorder, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor,
+    AlpnProtocol, EnrolmentListener, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor,
 };
 use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;
+use rankguard_proto::v1::certificate_renewal_server::CertificateRenewalServer;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::node_query_server::NodeQueryServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
@@ -30,6 +32,8 @@ use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_ad
 use crate::bind::bind_again;
 use crate::clock::MonotonicClock;
 use crate::command_executor::CommandExecutor;
+use crate::enrolment::Enrolment;
+use crate::enrolment_service::{RenewalService, serve_enrolment};
 use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
 use crate::grpc_health::HealthService;
@@ -128,12 +132,16 @@ pub async fn run(
         refusals,
         inbound,
     );
+    let access = AccessControl::open(&settings.state_dir, clock).await?;
+    let enrolment = Enrolment::open(settings.enrolment.clone(), &network, access.clone()).await?;
+    let control = control.with_ledger(enrolment.is_on().then(|| access.ledger.clone()));
     let (rendezvous_inputs, rendezvous_queue) = mpsc::channel(RENDEZVOUS_INPUTS_MAX);
     let is_restart = life.opened.keeper.entries() > 0;
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
     let restored = (&life.opened.state, last);
     let access = AccessControl::open(&settings.state_dir, clock).await?;
     health.watch_access(access.audit.clone(), access.tokens.clone());
+    health.watch_audit(access.audit.clone());
     let executor = CommandExecutor::new(inputs.clone(), access.clone());
     let api = HttpApi::start(&settings, restored, executor.clone(), &health).await?;
     let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();
@@ -159,12 +167,13 @@ pub async fn run(
     let lighthouse = Lighthouse::start(&settings, clock, &inputs, &health).await?;
     let services = ControllerServices {
         control,
-        operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone(), executor),
+        operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone(), executor, enrolment.clone()),
+        renewal: RenewalService::new(enrolment.clone()),
         nodes: NodeQueryService::new(inputs.clone(), network.refusals().clone()),
         rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
         observer: access.refusal_observer(),
     };
-    let (drain, mut server) = serve(listener, &network, services, &health)?;
+    let (drain, mut server, enrolling) = serve(listener, &network, services, &health)?;
 
     for given in life.given {
         // The queue is empty and has room.
@@ -188,6 +197,7 @@ pub async fn run(
         never = rendezvous.run() => match never {},
         never = Lighthouse::run(lighthouse) => match never {},
         never = network.watch(|_| ()) => match never {},
+        never = serve_enrolment(enrolling, enrolment) => match never {},
         never = access.save_regularly() => match never {},
         never = access.probe_regularly() => match never {},
         ended = &mut server => {
@@ -322,6 +332,7 @@ struct ControllerServices {
     control: AgentService,
     operator: OperatorService,
     nodes: NodeQueryService,
+    renewal: RenewalService,
     rendezvous: RendezvousService,
     /// Observer of peers without a right to operator commands.
     observer: RefusalObserver,
@@ -333,7 +344,7 @@ fn serve(
     network: &PeerTransport,
     services: ControllerServices,
     health: &SharedHealth,
-) -> Result<(watch::Sender<()>, ServerTask), ControllerError> {
+) -> Result<(watch::Sender<()>, ServerTask, EnrolmentListener), ControllerError> {
     let (drain, mut drained) = watch::channel(());
     let gate = |service, roles| RoleInterceptor::new(service, roles, network.refusals().clone());
     let control = ControlServer::new(services.control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
@@ -347,6 +358,8 @@ fn serve(
     let operators = &[PeerRole::Operator, PeerRole::Controller];
     let nodes = NodeQueryServer::new(services.nodes);
     let nodes = InterceptedService::new(nodes, gate("ask about a node", NODE_QUERY_ROLES));
+    let renewal = CertificateRenewalServer::new(services.renewal);
+    let renewal = InterceptedService::new(renewal, gate("renew certificates", &[PeerRole::Agent]));
     let rendezvous = RendezvousServer::new(services.rendezvous)
         .max_decoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX);
@@ -357,7 +370,7 @@ fn serve(
     let (reflection, reflection_alpha) = reflection_services()?;
     let reflection = InterceptedService::new(reflection, gate("read the types of its services", operators));
     let reflection_alpha = InterceptedService::new(reflection_alpha, gate("read the types of its services", operators));
-    let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
+    let (incoming, enrolling) = PeerListener::with_enrolment(listener, network, AlpnProtocol::grpc());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -366,6 +379,7 @@ fn serve(
         .add_service(control)
         .add_service(operator)
         .add_service(nodes)
+        .add_service(renewal)
         .add_service(rendezvous)
         .add_service(health)
         .add_service(reflection)
@@ -374,5 +388,5 @@ fn serve(
         // A message and a dropped sender both mean shutdown.
         let _ = drained.changed().await;
     }));
-    Ok((drain, task))
+    Ok((drain, task, enrolling))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rankguard_access::EnrolmentLedger;
 use rankguard_identity::{ConnectionPeer, RefusalCounters, RefusalReason};
 use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
 use rankguard_proto::v1::from_agent::Kind;
@@ -14,6 +15,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
+use crate::access_control::node_certificate;
 use crate::clock::MonotonicClock;
 use crate::evidence_limits::limit_evidence;
 use crate::gap::gap;
@@ -45,6 +47,8 @@ pub(crate) struct AgentService {
     refusals: RefusalCounters,
     inbound: InboundBudget,
     sessions: AtomicU64,
+    /// Receives the certificates of agents; `None` if enrolment is off.
+    ledger: Option<EnrolmentLedger>,
 }
 
 impl AgentService {
@@ -64,7 +68,24 @@ impl AgentService {
             refusals,
             inbound,
             sessions: AtomicU64::new(1),
+            ledger: None,
         }
+    }
+
+    /// Records the certificates of agents, so that a join token does not make a second one for a node that has one.
+    pub(crate) fn with_ledger(self, ledger: Option<EnrolmentLedger>) -> Self {
+        Self { ledger, ..self }
+    }
+
+    fn note_certificate(&self, caller: &ConnectionPeer) {
+        let (Some(ledger), Some(fields)) = (self.ledger.clone(), caller.certificate.clone()) else {
+            return;
+        };
+        tokio::task::spawn_blocking(move || {
+            if let Err(problem) = ledger.note(node_certificate(&fields), false) {
+                warn!(%problem, "the certificate of an agent is not recorded");
+            }
+        });
     }
 }
 
@@ -81,6 +102,7 @@ impl v1::control_server::Control for AgentService {
         welcome(self.replay_only, request.metadata().contains_key(REPLAY_HEADER))?;
         let caller = ConnectionPeer::of(&request).cloned();
         let caller = caller.ok_or_else(|| Status::internal("the caller of this session is unknown"))?;
+        self.note_certificate(&caller);
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let waiting = OutboundBytes::default();
         let session = AgentSession {

@@ -10,6 +10,7 @@ use rankguard_journal::JournalRetention;
 use rankguard_notify::NotifySettings;
 
 use crate::catalogue::CatalogueFiles;
+use crate::enrolment::EnrolmentSettings;
 use crate::error::ControllerError;
 use crate::notify_reload::NotifyReload;
 use crate::scheduled_report::ReportSettings;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub report: Option<ReportSettings>,
     /// Handle for receivers that are read again.
     pub notify_reload: NotifyReload,
+    /// Enrolment of nodes; absent: off.
+    pub enrolment: Option<EnrolmentSettings>,
     /// Settings of the decision core. Fixed for the life of a journal: a replay under other settings would give another
     /// history.
     pub policy: Policy,
@@ -94,6 +97,7 @@ impl Settings {
             notify: NotifySettings::default(),
             report: None,
             notify_reload: NotifyReload::default(),
+            enrolment: None,
             policy: Policy::default(),
         }
     }

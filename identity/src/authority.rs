@@ -15,8 +15,9 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::certificate::{CertificateFields, DAY};
+use crate::certificate::CertificateFields;
 use crate::files::IdentityFiles;
+use crate::issuer::{SigningPair, ValidityPeriod};
 use crate::name::{NameError, PeerName, PeerRole};
 use crate::revocation::{self, CertificateSerial};
 
@@ -33,11 +34,12 @@ const CA_CRL_LOCK: &str = "crl.lock";
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
 /// Interval between two attempts to take it.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+/// Files of an issuer in the directory that it was issued into.
+const ISSUER_CERTIFICATE: &str = "issuer.pem";
+const ISSUER_KEY: &str = "issuer.key";
 /// Files of an identity in the directory that it was issued into.
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
-/// Seconds by which a certificate is valid before its creation, because the clocks of a cluster differ.
-const LEEWAY: i64 = 300;
 /// Latest expiry that every reader of certificates accepts, in Unix seconds: the end of 9999.
 const FOREVER: i64 = 253_402_300_799;
 
@@ -74,10 +76,23 @@ pub enum AuthorityError {
     Outlives { days: u32, left: f64 },
     #[error("{host:?} is neither an address nor a host name")]
     Host { host: String },
+    #[error("the authority was created by an earlier version and permits no issuer below it")]
+    NoIssuers,
     #[error("the library of certificates refuses: {0}")]
     Library(#[from] rcgen::Error),
     #[error("the system gives no random numbers")]
     Random,
+}
+
+/// Issuer that an authority has created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuerFiles {
+    /// Contents of its certificate.
+    pub fields: CertificateFields,
+    /// Path of its certificate (PEM).
+    pub certificate: PathBuf,
+    /// Path of its key (PEM).
+    pub key: PathBuf,
 }
 
 /// Certificate that an authority has issued.
@@ -99,14 +114,15 @@ pub struct CertificateAuthority {
 }
 
 /// Maximum bytes of a certificate, a key and a revocation list.
-const KEY_BYTES: u64 = 1 << 20;
+pub(crate) const KEY_BYTES: u64 = 1 << 20;
 
 impl CertificateAuthority {
     /// Creates an authority for a cluster, in a directory that only its owner can enter.
     pub fn create(dir: &Path, cluster: &str, days: u32) -> Result<CertificateFields, AuthorityError> {
         let name = PeerName::new(cluster, PeerRole::Authority, "")?;
-        let mut params = params(&name, &[], days)?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let mut params = params(&name, &[], ValidityPeriod::days(days))?;
+        // One issuer below it may sign the certificates of agents.
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
@@ -121,44 +137,12 @@ impl CertificateAuthority {
 
     /// Opens the authority of a directory.
     pub fn open(dir: &Path) -> Result<Self, AuthorityError> {
-        let read = |path: &Path| {
-            rankguard_files::read_text(path, KEY_BYTES).map_err(|source| AuthorityError::Io {
-                what: "read",
-                path: path.to_owned(),
-                source,
-            })
-        };
-        let certificate_path = dir.join(CA_CERTIFICATE);
-        let key_path = dir.join(CA_KEY);
-        let certificate = read(&certificate_path)?;
-        let key = read(&key_path)?;
-        let card = read_back(certificate.as_bytes(), &certificate_path)?;
-        let unusable = |path: &Path, why: String| AuthorityError::Unusable {
-            path: path.to_owned(),
-            why,
-        };
-        if card.name.role() != PeerRole::Authority {
-            return Err(unusable(
-                &certificate_path,
-                format!("is the certificate of {}", card.name),
-            ));
-        }
-        let key = KeyPair::from_pem(&key);
-        let key = key.map_err(|problem| unusable(&key_path, format!("holds no key: {problem}")))?;
-        let fits = x509_key(certificate.as_bytes()).is_some_and(|public| public == key.public_key_raw());
-        if !fits {
-            return Err(unusable(
-                &key_path,
-                "is not the key of the certificate beside it".to_owned(),
-            ));
-        }
-        let issuer = Issuer::from_ca_cert_pem(&certificate, key);
-        let issuer = issuer.map_err(|problem| unusable(&certificate_path, format!("cannot sign: {problem}")))?;
+        let pair = SigningPair::read(&dir.join(CA_CERTIFICATE), &dir.join(CA_KEY), &[PeerRole::Authority])?;
         Ok(Self {
             dir: dir.to_owned(),
-            card,
-            certificate,
-            issuer,
+            card: pair.card,
+            certificate: pair.certificate,
+            issuer: pair.issuer,
         })
     }
 
@@ -179,13 +163,18 @@ impl CertificateAuthority {
             let days = wanted.days;
             return Err(AuthorityError::Outlives { days, left });
         }
-        let mut params = params(&name, &wanted.hosts, wanted.days)?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if wanted.role.is_server() {
-            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
-        }
-        params.use_authority_key_identifier_extension = true;
+        self.issue_for(&name, &wanted.hosts, ValidityPeriod::days(wanted.days), out)
+    }
+
+    /// Creates a key, signs a certificate of this validity for it, and writes both as [`issue`](Self::issue) does.
+    pub fn issue_for(
+        &self,
+        name: &PeerName,
+        hosts: &[String],
+        validity: ValidityPeriod,
+        out: &Path,
+    ) -> Result<(CertificateFields, IdentityFiles), AuthorityError> {
+        let params = peer_params(name, hosts, validity)?;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
         make(out)?;
@@ -202,6 +191,37 @@ impl CertificateAuthority {
         let card = read_back(certificate.as_bytes(), &files.certificate)?;
         self.record(&card)?;
         Ok((card, files))
+    }
+
+    /// Creates the key and the certificate of an issuer, which signs certificates of agents for a controller, and writes
+    /// `issuer.pem` and `issuer.key` to a directory.
+    pub fn issue_intermediate(&self, days: u32, out: &Path) -> Result<IssuerFiles, AuthorityError> {
+        if !permits_issuers(self.certificate.as_bytes()) {
+            return Err(AuthorityError::NoIssuers);
+        }
+        let left = self.card.days_left();
+        if f64::from(days) > left {
+            return Err(AuthorityError::Outlives { days, left });
+        }
+        let name = PeerName::new(self.card.name.cluster(), PeerRole::Issuer, "")?;
+        let mut params = params(&name, &[], ValidityPeriod::days(days))?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        make(out)?;
+        let (certificate_path, key_path) = (out.join(ISSUER_CERTIFICATE), out.join(ISSUER_KEY));
+        nothing_at(&[certificate_path.clone(), key_path.clone()])?;
+        write(&key_path, key.serialize_pem().as_bytes(), 0o600)?;
+        write(&certificate_path, certificate.as_bytes(), 0o644)?;
+        let fields = read_back(certificate.as_bytes(), &certificate_path)?;
+        self.record(&fields)?;
+        Ok(IssuerFiles {
+            fields,
+            certificate: certificate_path,
+            key: key_path,
+        })
     }
 
     /// Appends a certificate to the record of those issued.
@@ -315,7 +335,7 @@ impl CertificateAuthority {
 /// Maximum bytes of the record: 100,000 certificates and more.
 const RECORD_BYTES: u64 = 16 << 20;
 
-fn io_error(what: &'static str, path: &Path, source: io::Error) -> AuthorityError {
+pub(crate) fn io_error(what: &'static str, path: &Path, source: io::Error) -> AuthorityError {
     AuthorityError::Io {
         what,
         path: path.to_owned(),
@@ -328,12 +348,27 @@ fn since_1970(at: i64) -> Duration {
     Duration::from_secs(at.max(0).unsigned_abs())
 }
 
-fn params(name: &PeerName, hosts: &[String], days: u32) -> Result<CertificateParams, AuthorityError> {
+/// Returns the contents of the certificate of a peer.
+pub(crate) fn peer_params(
+    name: &PeerName,
+    hosts: &[String],
+    validity: ValidityPeriod,
+) -> Result<CertificateParams, AuthorityError> {
+    let mut params = params(name, hosts, validity)?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if name.role().is_server() {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+fn params(name: &PeerName, hosts: &[String], validity: ValidityPeriod) -> Result<CertificateParams, AuthorityError> {
     let mut params = CertificateParams::default();
-    let now = crate::now();
-    let until = now.saturating_add(i64::from(days) * DAY).min(FOREVER);
     let epoch = date_time_ymd(1970, 1, 1);
-    (params.not_before, params.not_after) = (epoch + since_1970(now - LEEWAY), epoch + since_1970(until));
+    let until = validity.until.min(FOREVER);
+    (params.not_before, params.not_after) = (epoch + since_1970(validity.from), epoch + since_1970(until));
     let mut serial = crate::secret::<16>().ok_or(AuthorityError::Random)?;
     // Positive and of full length, as RFC 5280 requires.
     serial[0] = serial[0] & 0x7f | 0x40;
@@ -359,15 +394,20 @@ fn host_name(host: &str) -> Result<&str, AuthorityError> {
     })
 }
 
-/// Returns the public key of a certificate.
-fn x509_key(pem: &[u8]) -> Option<Vec<u8>> {
+/// Returns true if an authority may have an issuer below it.
+fn permits_issuers(pem: &[u8]) -> bool {
     use x509_parser::prelude::{FromDer as _, X509Certificate};
-    let der = CertificateDer::from_pem_slice(pem).ok()?;
-    let (_, read) = X509Certificate::from_der(&der).ok()?;
-    Some(read.public_key().subject_public_key.data.to_vec())
+    let Ok(der) = CertificateDer::from_pem_slice(pem) else {
+        return false;
+    };
+    let Ok((_, read)) = X509Certificate::from_der(&der) else {
+        return false;
+    };
+    let constraints = read.basic_constraints().ok().flatten();
+    constraints.is_some_and(|found| found.value.path_len_constraint.is_none_or(|length| length > 0))
 }
 
-fn read_back(pem: &[u8], path: &Path) -> Result<CertificateFields, AuthorityError> {
+pub(crate) fn read_back(pem: &[u8], path: &Path) -> Result<CertificateFields, AuthorityError> {
     CertificateFields::of_pem(pem).map_err(|why| AuthorityError::Unusable {
         path: path.to_owned(),
         why,

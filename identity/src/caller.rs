@@ -10,6 +10,7 @@ use tonic::server::NamedService;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
+use crate::certificate::CertificateFields;
 use crate::name::{PeerName, PeerRole};
 use crate::refusals::{RefusalCounters, RefusalReason};
 
@@ -20,6 +21,8 @@ pub struct ConnectionPeer {
     /// Name in its certificate; `None` on loopback without an identity, and for an anonymous client of a listener that
     /// admits such clients ([`PeerListener::with_optional_certificates`](crate::PeerListener)).
     pub name: Option<Arc<PeerName>>,
+    /// Contents of its certificate; `None` where `name` is, and for a peer of a test.
+    pub certificate: Option<Arc<CertificateFields>>,
     /// True if the connection is TLS. A peer without a name is a local process only if this is false.
     pub is_encrypted: bool,
 }
@@ -35,6 +38,7 @@ impl ConnectionPeer {
         Self {
             address,
             name: None,
+            certificate: None,
             is_encrypted: false,
         }
     }
@@ -44,7 +48,17 @@ impl ConnectionPeer {
         Self {
             address: Some(address),
             name: name.map(Arc::new),
+            certificate: None,
             is_encrypted: true,
+        }
+    }
+
+    /// Adds the contents of the peer's certificate.
+    #[must_use]
+    pub(crate) fn with_certificate(self, certificate: Option<CertificateFields>) -> Self {
+        Self {
+            certificate: certificate.map(Arc::new),
+            ..self
         }
     }
 

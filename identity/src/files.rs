@@ -18,6 +18,8 @@ use crate::loaded::LoadedIdentity;
 use crate::name::PeerRole;
 use crate::problem::{IdentityProblem, IdentityProblems};
 use crate::revocation::{self, RevokedSerials};
+use crate::rotation::next_key;
+use crate::verify::permitted_intermediates;
 
 /// Maximum bytes of a file; a certificate has about a thousand.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -37,7 +39,7 @@ pub struct IdentityFiles {
 
 /// Inode, size and change time of the files; a difference means that they were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileStamps([Option<(u64, u64, i64, i64)>; 4]);
+pub(crate) struct FileStamps([Option<(u64, u64, i64, i64)>; 5]);
 
 impl IdentityFiles {
     pub(crate) fn stamp(&self) -> FileStamps {
@@ -50,8 +52,17 @@ impl IdentityFiles {
             Some(&self.certificate),
             Some(&self.key),
             self.crl.as_ref(),
+            Some(&next_key(&self.key)),
         ];
         FileStamps(files.map(stamp))
+    }
+
+    /// Returns true if the certificate belongs to the key that was written for the next one.
+    pub(crate) fn next_key_is_in_use(&self) -> bool {
+        let (Ok((chain, _)), Ok(key)) = (read_chain(&self.certificate), read_key(&next_key(&self.key))) else {
+            return false;
+        };
+        CertifiedKey::from_der(chain, key, &crate::provider()).is_ok()
     }
 
     /// Reads all files and checks them together: the key belongs to the certificate, the authority has signed it and the
@@ -81,12 +92,16 @@ impl IdentityFiles {
             );
         }
         if let (Some(roots), Some((chain, card))) = (&roots, &chain)
-            && let Err(what) = signed(roots, chain, card)
+            && let Err(what) = signed(&roots.store, chain, card)
         {
             note(&self.certificate, what);
         }
         let certified = key.zip(chain.as_ref()).and_then(|(key, (chain, _))| {
-            CertifiedKey::from_der(chain.clone(), key, &crate::provider())
+            let pair = |key| CertifiedKey::from_der(chain.clone(), key, &crate::provider());
+            // A renewal writes the new key under this name before the certificate.
+            let next = || read_key(&next_key(&self.key)).ok().and_then(|next| pair(next).ok());
+            pair(key)
+                .or_else(|problem| next().ok_or(problem))
                 .map_err(|problem| match problem {
                     rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                         let certificate = self.certificate.display();
@@ -98,7 +113,7 @@ impl IdentityFiles {
         });
         match (problems.is_empty(), roots, chain, certified, revoked) {
             (true, Some(roots), Some((_, card)), Some(certified), Some(revoked)) => {
-                let loaded = LoadedIdentity::new(card, Arc::new(certified), Arc::new(roots), Arc::new(revoked));
+                let loaded = LoadedIdentity::new(card, Arc::new(certified), roots, Arc::new(revoked));
                 loaded.map_err(|what| {
                     IdentityProblems(vec![IdentityProblem {
                         file: self.ca.clone(),
@@ -139,24 +154,36 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn read_ca(path: &Path) -> Result<RootCertStore, String> {
+/// Certificates of the cluster's authorities.
+#[derive(Debug)]
+pub(crate) struct TrustedAuthorities {
+    pub(crate) store: Arc<RootCertStore>,
+    pub(crate) certificates: Vec<CertificateDer<'static>>,
+}
+
+pub(crate) fn read_ca(path: &Path) -> Result<TrustedAuthorities, String> {
     let mut roots = RootCertStore::empty();
+    let mut all = Vec::new();
     for der in certificates(path)? {
         let card = CertificateFields::of(&der)?;
         if card.name.role() != PeerRole::Authority {
             return Err(format!("is the certificate of {}, and no authority's", card.name));
         }
         roots
-            .add(der)
+            .add(der.clone())
             .map_err(|problem| format!("is no authority: {problem}"))?;
+        all.push(der);
     }
-    Ok(roots)
+    Ok(TrustedAuthorities {
+        store: Arc::new(roots),
+        certificates: all,
+    })
 }
 
 fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, CertificateFields), String> {
     let chain = certificates(path)?;
     let card = CertificateFields::of(&chain[0])?;
-    if card.name.role() == PeerRole::Authority {
+    if matches!(card.name.role(), PeerRole::Authority | PeerRole::Issuer) {
         return Err("is the authority's own certificate; `rankguard identity issue` makes one to work with".to_owned());
     }
     Ok((chain, card))
@@ -180,10 +207,11 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|problem| format!("holds no key: {problem}"))
 }
 
-fn signed(roots: &RootCertStore, chain: &[CertificateDer<'_>], card: &CertificateFields) -> Result<(), String> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), crate::provider()).build();
+fn signed(roots: &Arc<RootCertStore>, chain: &[CertificateDer<'_>], card: &CertificateFields) -> Result<(), String> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider()).build();
     let verifier = verifier.map_err(|problem| problem.to_string())?;
     let (leaf, between) = chain.split_first().ok_or("holds no certificate")?;
+    let between = permitted_intermediates(leaf, between);
     let asked = verifier.verify_client_cert(leaf, between, UnixTime::now());
     asked.map(drop).map_err(|problem| match problem {
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {

@@ -12,7 +12,7 @@ use crate::certificate::CertificateFields;
 use crate::files::{FileStamps, IdentityFiles};
 use crate::loaded::LoadedIdentity;
 use crate::problem::IdentityProblems;
-use crate::revocation::RevokedSerials;
+use crate::revocation::{CertificateSerial, RevokedSerials};
 
 /// Interval of the checks without a handshake.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -107,6 +107,12 @@ impl TlsIdentity {
                 what: format!("could not be read within {} s", DISK_LIMIT.as_secs()),
             }])
         })
+    }
+
+    /// Returns true if a certificate is revoked; reads a changed revocation list first.
+    pub async fn is_revoked(&self, serial: &CertificateSerial) -> bool {
+        let _ = self.held().await;
+        self.revoked().contains_key(serial)
     }
 
     /// Checks the files every hour, at once the first time, and passes the certificate in use to the callback. Never

@@ -18,14 +18,20 @@
 //! - A certificate of the revocation list is refused in every handshake, and an open connection with it ends at its next
 //!   byte after the list was read.
 //!
-//! Absent: OCSP, hardware keys, own intermediate authorities, and traffic between ranks, which belongs to the job.
+//! - A certificate that an issuer signed is accepted for an agent only, so that the key of an issuer makes no operator.
+//! - A node without a certificate sends its token only to a controller whose authority has a fingerprint that it was given.
+//!
+//! Absent: OCSP, hardware keys, and traffic between ranks, which belongs to the job.
 
 mod authority;
 mod caller;
 mod certificate;
+mod enrolment;
 mod files;
+mod fingerprint;
 mod handshake;
 mod identity;
+mod issuer;
 mod listener;
 mod loaded;
 mod name;
@@ -34,22 +40,30 @@ mod plaintext_refusal;
 mod problem;
 mod protocol;
 mod refusals;
+mod request;
 mod revocation;
+mod rotation;
 mod verify;
 mod wire;
 
 pub use authority::{AuthorityError, CertificateAuthority, IssueRequest, IssuedCertificate};
 pub use caller::{ConnectionPeer, MethodRoles, PathRecorder, RefusalObserver, RequestPath, RoleInterceptor};
+pub use authority::{AuthorityError, CertificateAuthority, IssueRequest, IssuedCertificate, IssuerFiles};
+pub use caller::{ConnectionPeer, RefusalObserver, RoleInterceptor};
 pub use certificate::CertificateFields;
+pub use enrolment::{EnrolmentConnection, dial_enrolment};
 pub use files::IdentityFiles;
+pub use fingerprint::{AuthorityFingerprint, FingerprintError};
 pub use identity::{IdentityStatus, TlsIdentity};
-pub use listener::PeerListener;
+pub use issuer::{CertificateIssuer, SignedCertificate, ValidityPeriod};
+pub use listener::{EnrolmentListener, PeerListener};
 pub use name::{NameError, PeerName, PeerRole};
 pub use network::{ChannelConnector, DialError, ExpectedPeer, ExposedAddress, PeerTransport};
 pub use plaintext_refusal::REQUIRES_TLS;
 pub use problem::{IdentityProblem, IdentityProblems};
 pub use protocol::AlpnProtocol;
 pub use refusals::{RefusalCounters, RefusalReason};
+pub use request::{KeyRequest, RequestError};
 pub use revocation::{CertificateSerial, SerialError};
 pub use wire::PeerStream;
 

@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
+use rustls::server::Acceptor;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tokio_stream::Stream;
 
 use crate::caller::ConnectionPeer;
@@ -36,6 +37,19 @@ const BACKLOG: usize = 16;
 /// Pause after a failed accept; most likely the process is out of descriptors, and some will be closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Stream of connections of nodes that have no certificate yet. Their peers are anonymous.
+#[derive(Debug)]
+pub struct EnrolmentListener {
+    wires: mpsc::Receiver<PeerStream>,
+}
+
+impl EnrolmentListener {
+    /// Returns the next connection; `None` once the listener has ended.
+    pub async fn next(&mut self) -> Option<PeerStream> {
+        self.wires.recv().await
+    }
+}
+
 /// Stream of authenticated connections. Dropping it ends all running handshakes.
 #[derive(Debug)]
 pub struct PeerListener {
@@ -47,21 +61,39 @@ impl PeerListener {
     /// Starts to authenticate the connections of `listener`. [`PeerTransport::may_use`] must be checked before the socket is
     /// bound.
     pub fn new(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol) -> Self {
-        Self::start(listener, network, protocol, false)
+        Self::start(listener, network, protocol, (false, None))
+    }
+
+    /// Starts a listener that passes TLS clients of [`AlpnProtocol::enrolment`] on apart from those of `protocol`. The
+    /// client's choice of the protocol, which is part of the handshake, decides; no connection reaches both.
+    pub fn with_enrolment(
+        listener: TcpListener,
+        network: &PeerTransport,
+        protocol: AlpnProtocol,
+    ) -> (Self, EnrolmentListener) {
+        let (give, wires) = mpsc::channel(BACKLOG);
+        let started = Self::start(listener, network, protocol, (false, Some(give)));
+        (started, EnrolmentListener { wires })
     }
 
     /// Starts a listener that admits TLS clients without a certificate, too. Each such peer is anonymous
     /// ([`ConnectionPeer::is_anonymous`]), and the service must authenticate its requests by other means.
     pub fn with_optional_certificates(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol) -> Self {
-        Self::start(listener, network, protocol, true)
+        Self::start(listener, network, protocol, (true, None))
     }
 
-    fn start(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol, admits_anonymous: bool) -> Self {
+    fn start(
+        listener: TcpListener,
+        network: &PeerTransport,
+        protocol: AlpnProtocol,
+        (admits_anonymous, enrolment): (bool, Option<mpsc::Sender<PeerStream>>),
+    ) -> Self {
         let (give, wires) = mpsc::channel(BACKLOG);
         let door = Arc::new(PeerAuthenticator {
             network: network.clone(),
             protocol,
             admits_anonymous,
+            enrolment,
         });
         let task = tokio::spawn(accept(listener, door, give));
         Self { wires, task }
@@ -124,6 +156,8 @@ struct PeerAuthenticator {
     protocol: AlpnProtocol,
     /// True if clients without a certificate are admitted.
     admits_anonymous: bool,
+    /// Receiver of connections of nodes without a certificate; `None` if they are refused.
+    enrolment: Option<mpsc::Sender<PeerStream>>,
 }
 
 /// Reason for which a connection is closed.
@@ -172,10 +206,17 @@ impl PeerAuthenticator {
             Ok(0) | Err(_) => return Ok(None),
         }
         let held = identity.held().await.map_err(|problems| bad(problems.to_string()))?;
+        let accepted = LazyConfigAcceptor::new(Acceptor::default(), stream).await;
+        let accepted = accepted.map_err(|problem| bad(handshake::failed(&problem)))?;
+        if let Some(enrolment) = &self.enrolment
+            && is_enrolment(&accepted)
+        {
+            return self.admit_enrolment(&held, accepted, peer, enrolment).await;
+        }
         let revoked = RevokedCaller::default();
         let config = held.server(self.protocol.name(), self.admits_anonymous, &revoked);
         let config = config.map_err(|problem| bad(handshake::words(&problem)))?;
-        let secured = TlsAcceptor::from(config).accept(stream).await;
+        let secured = accepted.into_stream(config).await;
         let mut secured = secured.map_err(|problem| match revoked.get() {
             Some(fields) => {
                 self.network.refusals().note_revoked(&fields.name, &fields.serial);
@@ -200,10 +241,36 @@ impl PeerAuthenticator {
         if let Some(fields) = &fields {
             self.network.refusals().forget_revoked(&fields.name);
         }
-        let (name, serial) = fields.map(|fields| (fields.name, fields.serial)).unzip();
-        let caller = ConnectionPeer::encrypted(peer, name);
+        let (name, serial) = fields.clone().map(|fields| (fields.name, fields.serial)).unzip();
+        let caller = ConnectionPeer::encrypted(peer, name).with_certificate(fields);
         let check = serial.map(|serial| ConnectionCheck::new(identity, serial));
         Ok(Some(PeerStream::tls(secured.into(), caller, check)))
+    }
+
+    /// Completes the handshake of a node without a certificate and passes the connection on; when too many wait, it is
+    /// closed.
+    async fn admit_enrolment(
+        &self,
+        held: &LoadedIdentity,
+        accepted: StartHandshake<TcpStream>,
+        peer: SocketAddr,
+        enrolment: &mpsc::Sender<PeerStream>,
+    ) -> Result<Option<PeerStream>, ConnectionRefusal> {
+        let bad = |what: String| (RefusalReason::Certificate, what);
+        let config = held.enrolment_server();
+        let config = config.map_err(|problem| bad(handshake::words(&problem)))?;
+        let welcomed = async {
+            let mut secured = accepted.into_stream(config).await?;
+            secured.write_u8(WELCOME).await?;
+            secured.flush().await?;
+            Ok(secured)
+        };
+        let secured = welcomed
+            .await
+            .map_err(|problem: std::io::Error| bad(handshake::failed(&problem)))?;
+        let stream = PeerStream::tls(secured.into(), ConnectionPeer::encrypted(peer, None), None);
+        let _ = enrolment.try_send(stream);
+        Ok(None)
     }
 
     /// Reads a client's certificate; refuses one of another cluster.
@@ -220,4 +287,11 @@ impl PeerAuthenticator {
         }
         Ok(fields)
     }
+}
+
+/// Returns true if a client chose the protocol of nodes without a certificate.
+fn is_enrolment(accepted: &StartHandshake<TcpStream>) -> bool {
+    let hello = accepted.client_hello();
+    let mut names = hello.alpn().into_iter().flatten();
+    names.next() == Some(AlpnProtocol::enrolment().name())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -10,6 +11,8 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::certificate::CertificateFields;
+use crate::files::TrustedAuthorities;
+use crate::protocol::AlpnProtocol;
 use crate::revocation::{RevokedCaller, RevokedSerials, UnrevokedVerifier};
 
 /// Identity from one reading of its files: authority, certificate, key and revocation list. The certificate is verified.
@@ -20,6 +23,7 @@ pub(crate) struct LoadedIdentity {
     key: Arc<CertifiedKey>,
     /// Certificates of the cluster's authority.
     roots: Arc<RootCertStore>,
+    authorities: Vec<CertificateDer<'static>>,
     /// Verifier of client certificates.
     callers: Arc<dyn ClientCertVerifier>,
     /// The same verifier for a listener that admits clients without a certificate.
@@ -33,9 +37,10 @@ impl LoadedIdentity {
     pub(crate) fn new(
         card: CertificateFields,
         key: Arc<CertifiedKey>,
-        roots: Arc<RootCertStore>,
+        authorities: TrustedAuthorities,
         revoked: Arc<RevokedSerials>,
     ) -> Result<Self, String> {
+        let roots = authorities.store;
         let builder = || WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider());
         let text = |problem: VerifierBuilderError| problem.to_string();
         let callers = builder().build().map_err(text)?;
@@ -44,6 +49,7 @@ impl LoadedIdentity {
             card,
             key,
             roots,
+            authorities: authorities.certificates,
             callers,
             optional_callers,
             revoked,
@@ -80,6 +86,19 @@ impl LoadedIdentity {
         }));
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
         config.alpn_protocols = vec![protocol.to_owned()];
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// Returns the configuration for clients that have no certificate yet. The chain ends with the certificates of the
+    /// authorities, of which such a client knows the fingerprint.
+    pub(crate) fn enrolment_server(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
+        let chain = self.key.cert.iter().chain(&self.authorities).cloned().collect();
+        let key = CertifiedKey::new(chain, self.key.key.clone());
+        let resolver = SingleCertAndKey::from(key);
+        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(resolver));
+        config.alpn_protocols = vec![AlpnProtocol::enrolment().name().to_owned()];
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }

@@ -24,6 +24,8 @@ pub enum PeerRole {
     Viewer,
     /// Joins runs of torchrun, and does nothing else.
     Launcher,
+    /// Signs certificates of agents for a controller, and does nothing else.
+    Issuer,
 }
 
 impl PeerRole {
@@ -36,6 +38,7 @@ impl PeerRole {
             Self::Operator => "operator",
             Self::Viewer => "viewer",
             Self::Launcher => "launcher",
+            Self::Issuer => "issuer",
         }
     }
 
@@ -57,6 +60,7 @@ impl PeerRole {
             Self::Operator,
             Self::Viewer,
             Self::Launcher,
+            Self::Issuer,
         ]
         .into_iter()
         .find(|role| role.word() == word)

@@ -205,6 +205,19 @@ impl PeerTransport {
     /// Connects to the first address of the host that may be dialled and accepts the connection; otherwise returns the
     /// error of the last attempt, or [`ExposedAddress`] if no address was allowed.
     async fn connect(&self, address: &str, host: &str) -> Result<(SocketAddr, TcpStream), DialError> {
+        Self::connect_where(address, host, |at| self.may_use(at)).await
+    }
+
+    /// Connects to the first address of the host that accepts the connection; the caller uses TLS.
+    pub(crate) async fn connect_to_any(address: &str, host: &str) -> Result<(SocketAddr, TcpStream), DialError> {
+        Self::connect_where(address, host, |_| Ok(())).await
+    }
+
+    async fn connect_where(
+        address: &str,
+        host: &str,
+        may_use: impl Fn(IpAddr) -> Result<(), ExposedAddress>,
+    ) -> Result<(SocketAddr, TcpStream), DialError> {
         let found = tokio::net::lookup_host(address).await;
         let lookup = |source: io::Error| DialError::Lookup {
             host: host.to_owned(),
@@ -212,7 +225,7 @@ impl PeerTransport {
         };
         let mut last = None;
         for at in found.map_err(lookup)? {
-            if let Err(exposed) = self.may_use(at.ip()) {
+            if let Err(exposed) = may_use(at.ip()) {
                 last.get_or_insert(exposed.into());
                 continue;
             }
@@ -244,7 +257,7 @@ impl PartialEq for PeerTransport {
 impl Eq for PeerTransport {}
 
 /// Returns the host of an address, without the brackets of IPv6. Fails without a host or a valid port.
-fn host(address: &str) -> Result<&str, DialError> {
+pub(crate) fn host(address: &str) -> Result<&str, DialError> {
     let wrong = || DialError::Address {
         address: address.to_owned(),
     };

@@ -42,6 +42,16 @@ impl AlpnProtocol {
         }
     }
 
+    /// Returns the protocol of nodes that have no certificate yet: one request and one reply. Its listener serves nothing
+    /// else.
+    pub const fn enrolment() -> Self {
+        Self {
+            name: b"rankguard-enrolment/1",
+            farewell: PlaintextRefusal::Grpc,
+            has_welcome: true,
+        }
+    }
+
     /// Returns HTTP/1.1 for ordinary clients. Their first byte from the listener is that of an answer.
     pub const fn http() -> Self {
         Self {

@@ -16,6 +16,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::certificate::CertificateFields;
 use crate::identity::TlsIdentity;
+use crate::verify::permitted_intermediates;
 
 /// Maximum bytes of a serial number (RFC 5280, section 4.1.2.2).
 const SERIAL_BYTES: usize = 20;
@@ -108,6 +109,12 @@ pub(crate) fn check(fields: &CertificateFields, revoked: &RevokedSerials) -> Res
     Ok(())
 }
 
+/// Checks that none of the certificates is revoked.
+pub(crate) fn check_all(certificates: &[CertificateDer<'_>], revoked: &RevokedSerials) -> Result<(), Error> {
+    let fields = certificates.iter().filter_map(|der| CertificateFields::of(der).ok());
+    fields.into_iter().try_for_each(|fields| check(&fields, revoked))
+}
+
 /// Fields of the revoked certificate that a client showed in a handshake; empty if it showed none.
 pub(crate) type RevokedCaller = Arc<OnceLock<CertificateFields>>;
 
@@ -139,10 +146,11 @@ impl ClientCertVerifier for UnrevokedVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        let intermediates = permitted_intermediates(end_entity, intermediates);
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
         // A certificate without a name of ours is refused after the handshake, with a better reason.
         if let Ok(fields) = CertificateFields::of(end_entity) {
-            let checked = check(&fields, &self.revoked);
+            let checked = check(&fields, &self.revoked).and_then(|()| check_all(intermediates, &self.revoked));
             if checked.is_err() {
                 self.refused.get_or_init(|| fields);
             }

@@ -13,6 +13,18 @@ use crate::loaded::LoadedIdentity;
 use crate::name::{PeerName, PeerRole};
 use crate::revocation;
 
+/// Returns the certificates through which a peer's may be verified: those of issuers for an agent, none for others. So the
+/// key of an issuer makes certificates of agents only.
+pub(crate) fn permitted_intermediates<'c>(
+    end_entity: &CertificateDer<'_>,
+    intermediates: &'c [CertificateDer<'c>],
+) -> &'c [CertificateDer<'c>] {
+    match CertificateFields::of(end_entity) {
+        Ok(fields) if fields.name.role() == PeerRole::Agent => intermediates,
+        _ => &[],
+    }
+}
+
 /// Peer that a dialler expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExpectedPeer {
@@ -83,9 +95,11 @@ impl ServerCertVerifier for PeerVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let roots = self.held.roots();
+        let intermediates = permitted_intermediates(end_entity, intermediates);
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, self.algorithms.all)?;
         let card = CertificateFields::of(end_entity).map_err(foreign)?;
         revocation::check(&card, self.held.revoked())?;
+        revocation::check_all(intermediates, self.held.revoked())?;
         self.is_expected(&card).map_err(foreign)?;
         if self.expected.checks_host() && verify_server_name(&parsed, server_name).is_err() {
             let mismatch = CertificateError::NotValidForNameContext {
@@ -125,6 +139,6 @@ impl ServerCertVerifier for PeerVerifier {
 #[error("{0}")]
 struct ForeignCertificate(String);
 
-fn foreign(what: String) -> Error {
+pub(crate) fn foreign(what: String) -> Error {
     CertificateError::Other(OtherError(std::sync::Arc::new(ForeignCertificate(what)))).into()
 }

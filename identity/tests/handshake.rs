@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_identity::{
-    AlpnProtocol, CertificateAuthority, CertificateFields, CertificateSerial, DialError, ExpectedPeer, IdentityFiles,
-    IssueRequest, PeerListener, PeerName, PeerRole, PeerStream, PeerTransport, RefusalReason, TlsIdentity,
+    AlpnProtocol, AuthorityFingerprint, CertificateAuthority, CertificateFields, CertificateIssuer, CertificateSerial,
+    DialError, ExpectedPeer, IdentityFiles, IssueRequest, KeyRequest, PeerListener, PeerName, PeerRole, PeerStream,
+    PeerTransport, RefusalReason, TlsIdentity, dial_enrolment,
 };
 use rankguard_model::NodeId;
 use rustls::pki_types::pem::PemObject as _;
@@ -398,4 +399,205 @@ fn the_authority_records_what_it_issues() {
     fs::write(site.path("ca/issued.txt"), "nothing here\n").unwrap();
     let problem = site.authority.issued().unwrap_err().to_string();
     assert!(problem.contains("in line 1"), "{problem}");
+}
+
+/// Issuer below the authority of a site.
+fn issuer(site: &Site) -> CertificateIssuer {
+    let files = site.authority.issue_intermediate(20, &site.path("issuer")).unwrap();
+    CertificateIssuer::open(&files.certificate, &files.key, &site.path("ca/ca.pem")).unwrap()
+}
+
+/// Writes the identity that an issuer gives to a name.
+fn issued(site: &Site, issuer: &CertificateIssuer, name: &PeerName) -> IdentityFiles {
+    let folder = site.path(&name.short().replace(' ', "-"));
+    fs::create_dir_all(&folder).unwrap();
+    let files = IdentityFiles {
+        ca: site.path("ca/ca.pem"),
+        certificate: folder.join("certificate.pem"),
+        key: folder.join("key.pem"),
+        crl: None,
+    };
+    renew(&files, issuer, name);
+    files
+}
+
+fn renew(files: &IdentityFiles, issuer: &CertificateIssuer, name: &PeerName) {
+    let key = KeyRequest::generate().unwrap();
+    files.store_next_key(&key.pem()).unwrap();
+    let signed = issuer.sign(&key.request(name).unwrap(), name, 86_400).unwrap();
+    files.store_certificate(&signed.chain).unwrap();
+}
+
+/// RG-13: the key of an issuer makes agents, and neither operators nor controllers.
+#[tokio::test]
+async fn a_certificate_of_an_issuer_is_accepted_for_an_agent_only() {
+    let site = Site::new("prod");
+    let issuer = issuer(&site);
+    let name = |role, own| PeerName::new("prod", role, own).unwrap();
+    let agent = issued(&site, &issuer, &name(PeerRole::Agent, "n1"));
+    let (mut listener, address) = listen(&site.network(PeerRole::Controller, ""), AlpnProtocol::grpc()).await;
+    let network = PeerTransport::with(TlsIdentity::new(agent));
+    let dialled = network
+        .dial(&address, &ExpectedPeer::Controller, &AlpnProtocol::grpc(), LIMIT)
+        .await;
+    dialled.unwrap();
+    let caller = listener.next().await.unwrap();
+    assert!(caller.caller().speaks_for(&NodeId::from("n1")));
+
+    for (role, own) in [
+        (PeerRole::Operator, "ada"),
+        (PeerRole::Viewer, "ada"),
+        (PeerRole::Controller, ""),
+    ] {
+        let files = issued(&site, &issuer, &name(role, own));
+        let refused = TlsIdentity::new(files.clone()).reload().unwrap_err().to_string();
+        assert!(refused.contains("identity.ca did not sign it"), "{refused}");
+        // A client that does not check itself: the listener refuses it.
+        let chain = CertificateDer::pem_file_iter(&files.certificate)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        let key = rustls::pki_types::PrivateKeyDer::from_pem_file(&files.key).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&files.ca).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let mut config = builder
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = vec![b"rankguard-grpc/1".to_vec()];
+        let stream = TcpStream::connect(&address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let secured = connector
+            .connect(ServerName::try_from("127.0.0.1").unwrap(), stream)
+            .await;
+        let welcome = match secured {
+            Ok(mut secured) => secured.read_u8().await.is_ok(),
+            Err(_) => false,
+        };
+        assert!(!welcome, "{role}");
+    }
+}
+
+/// An attacker who sends the authority's public certificate with a certificate of his own is not the controller.
+#[tokio::test]
+async fn a_controller_is_verified_by_the_key_of_the_authority_and_not_by_its_certificate() {
+    let (site, evil) = (Site::new("prod"), Site::new("prod"));
+    let pin = AuthorityFingerprint::all_of_file(&site.path("ca/ca.pem"))[0];
+    let files = evil.files(PeerRole::Controller, "");
+    let real = CertificateDer::from_pem_file(site.path("ca/ca.pem")).unwrap();
+    let mut chain: Vec<CertificateDer<'static>> = vec![CertificateDer::from_pem_file(&files.certificate).unwrap()];
+    chain.push(real);
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_file(&files.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, key).unwrap();
+    config.alpn_protocols = vec![b"rankguard-enrolment/1".to_vec()];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let accepted = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(stream).await;
+        match accepted {
+            Ok(mut stream) => stream.read_u8().await.is_ok(),
+            Err(_) => false,
+        }
+    });
+    let refused = dial_enrolment(&address, &[pin], LIMIT).await.unwrap_err().to_string();
+    assert!(refused.contains("signed by another authority"), "{refused}");
+    assert!(!server.await.unwrap(), "it has received a byte");
+    // An agent's certificate is not a controller's, even of the same authority.
+    let agent = site.network(PeerRole::Agent, "n1");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (_listener, _enrolling) = PeerListener::with_enrolment(listener, &agent, AlpnProtocol::grpc());
+    let refused = dial_enrolment(&address, &[pin], LIMIT).await.unwrap_err().to_string();
+    assert!(refused.contains("and not the controller"), "{refused}");
+}
+
+/// The protocol of nodes without a certificate opens no other service, and only a listener that offers it.
+#[tokio::test]
+async fn a_connection_without_a_certificate_reaches_the_enrolment_only() {
+    let site = Site::new("prod");
+    let pin = AuthorityFingerprint::all_of_file(&site.path("ca/ca.pem"))[0];
+    let network = site.network(PeerRole::Controller, "");
+    let (_closed, address) = listen(&network, AlpnProtocol::grpc()).await;
+    let refused = dial_enrolment(&address, &[pin], LIMIT).await.unwrap_err().to_string();
+    assert!(refused.contains("another service listens"), "{refused}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (mut peers, mut enrolling) = PeerListener::with_enrolment(listener, &network, AlpnProtocol::grpc());
+    let dialled = dial_enrolment(&address, &[pin], LIMIT).await.unwrap();
+    assert_eq!(dialled.controller.name.cluster(), "prod");
+    let stream = enrolling.next().await.unwrap();
+    assert!(stream.caller().is_anonymous());
+    let agent = site.network(PeerRole::Agent, "n1");
+    agent
+        .dial(&address, &ExpectedPeer::Controller, &AlpnProtocol::grpc(), LIMIT)
+        .await
+        .unwrap();
+    assert!(peers.next().await.unwrap().caller().speaks_for(&NodeId::from("n1")));
+}
+
+/// Each step of a replacement leaves the old pair or the new one, also after a crash or on a full disk.
+#[tokio::test]
+async fn an_interrupted_replacement_leaves_a_usable_identity() {
+    let site = Site::new("prod");
+    let issuer = issuer(&site);
+    let name = PeerName::new("prod", PeerRole::Agent, "n1").unwrap();
+    let files = issued(&site, &issuer, &name);
+    let read = || TlsIdentity::new(files.clone()).reload().unwrap().serial;
+    let first = read();
+    let key = KeyRequest::generate().unwrap();
+    files.store_next_key(&key.pem()).unwrap();
+    assert_eq!(read(), first, "before the certificate is written");
+    let signed = issuer.sign(&key.request(&name).unwrap(), &name, 86_400).unwrap();
+    // A disk without room: a folder has the name of the temporary file.
+    let beside = files
+        .certificate
+        .with_file_name(format!("certificate.pem.{}.new", std::process::id()));
+    fs::create_dir(&beside).unwrap();
+    files.store_certificate(&signed.chain).unwrap_err();
+    assert_eq!(read(), first, "the write has failed");
+    fs::remove_dir(&beside).unwrap();
+    // Killed between the certificate and the key.
+    fs::write(&files.certificate, &signed.chain).unwrap();
+    assert_eq!(read(), signed.fields.serial, "the key has still its other name");
+    files.settle().unwrap();
+    assert_eq!((read(), files.pending_key()), (signed.fields.serial, None));
+    renew(&files, &issuer, &name);
+    assert_ne!(read(), first);
+}
+
+#[test]
+fn an_issuer_is_checked_with_its_authority_and_its_key() {
+    let site = Site::new("prod");
+    let other = Site::new("prod");
+    let files = site.authority.issue_intermediate(20, &site.path("issuer")).unwrap();
+    let ca = site.path("ca/ca.pem");
+    let open = |certificate: &PathBuf, key: &PathBuf, ca: &PathBuf| {
+        CertificateIssuer::open(certificate, key, ca)
+            .map(drop)
+            .map_err(|problem| problem.to_string())
+    };
+    open(&files.certificate, &files.key, &ca).unwrap();
+    open(&ca, &site.path("ca/ca.key"), &ca).unwrap();
+    let refused = open(&files.certificate, &files.key, &other.path("ca/ca.pem")).unwrap_err();
+    assert!(refused.contains("is not signed by identity.ca"), "{refused}");
+    let refused = open(&files.certificate, &site.path("ca/ca.key"), &ca).unwrap_err();
+    assert!(refused.contains("is not the key"), "{refused}");
+    let agent = site.files(PeerRole::Agent, "n1");
+    let refused = open(&agent.certificate, &agent.key, &ca).unwrap_err();
+    assert!(
+        refused.contains("is the certificate of rankguard://prod/agent/n1"),
+        "{refused}"
+    );
+    fs::set_permissions(&files.key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let refused = open(&files.certificate, &files.key, &ca).unwrap_err();
+    assert!(refused.contains("can be read by others"), "{refused}");
 }

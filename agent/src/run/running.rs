@@ -33,7 +33,7 @@ use crate::stop_flag::StopFlag;
 use crate::supervision::RankSupervision;
 use crate::supervisor::{RankSupervisors, StandbyBoard};
 use crate::uplink::{ControllerUplink, UplinkHandle};
-use crate::{clock, identity};
+use crate::{clock, identity, renewal};
 
 /// Longest wait for the controller to acknowledge the last evidence when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -46,6 +46,7 @@ pub(super) struct RunningAgent {
     orders: OrderThread,
     peers: PeerServer,
     certificate_watch: tokio::task::JoinHandle<()>,
+    renewal: tokio::task::JoinHandle<()>,
     uplink: UplinkHandle,
     lease_watch: LeaseWatchHandle,
     outlets: AgentOutlets,
@@ -117,6 +118,7 @@ impl RunningAgent {
         let orders = start_orders(&services, rank_socket.path(), supervision, reports, standbys.clone())?;
         let peers = PeerServer::start(&services, peer_listener);
         let certificate_watch = identity::watch(services.settings.network.clone(), services.intake.clone());
+        let renewal = renewal::start(&services.settings);
         let info = node_info(&services, peer_address.port(), images.address().port());
         let uplink = start_uplink(&services, info, controller, orders.queue.clone())?;
         let lease_watch = start_lease_watch(&services, orders.queue.clone())?;
@@ -134,6 +136,7 @@ impl RunningAgent {
             orders,
             peers,
             certificate_watch,
+            renewal,
             uplink,
             lease_watch,
             outlets,
@@ -166,6 +169,7 @@ impl RunningAgent {
             ..
         } = self.services;
         self.certificate_watch.abort();
+        self.renewal.abort();
         // Injections end first: a stopped rank (SIGSTOP) reacts only to SIGKILL.
         if let Some(injector) = self.injector {
             injector.end().await;

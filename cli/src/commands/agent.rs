@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rankguard_agent::CatalogueHandle;
 
+use super::agent_enrol::AgentEnrolArgs;
 use super::local::AgentStatusArgs;
-use super::{gpu_calls, local};
+use super::{agent_enrol, gpu_calls, local};
 use crate::args::CommonArgs;
 use crate::config::FlagValue;
 use crate::display_text::count;
@@ -78,13 +79,17 @@ pub(crate) struct AgentArgs {
 pub(crate) enum AgentAction {
     /// Show the state of this node's agent, without a controller
     Status(AgentStatusArgs),
+    /// Obtain the certificate of this node with a join token
+    Enrol(AgentEnrolArgs),
 }
 
 /// Runs the agent, or prints its state if `status` is given. Returns an error if the settings are invalid or the agent
 /// cannot run, and the finding exit if ranks are still running after the shutdown.
 pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
-    if let Some(AgentAction::Status(args)) = &args.action {
-        return local::status(args, common);
+    match &args.action {
+        Some(AgentAction::Status(args)) => return local::status(args, common),
+        Some(AgentAction::Enrol(args)) => return agent_enrol::run(args, common),
+        None => {}
     }
     let logs = (!args.job_logs.is_empty()).then(|| args.job_logs.join(":"));
     let config = common.settings([
@@ -117,7 +122,10 @@ pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<CommandExit, 
     let mut settings = config.agent();
     rankguard_agent::share_heap();
     gpu_calls::prepare(&mut settings, args.simulate.as_deref())?;
-    block_on(serve(settings))?
+    block_on(async {
+        agent_enrol::enrol_at_start(&config).await?;
+        serve(settings).await
+    })?
 }
 
 /// Runs the agent until a stop signal, and prints how many ranks it ended and how much evidence is not acknowledged.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use rankguard_identity::{
-    AuthorityError, CertificateAuthority, CertificateFields, CertificateSerial, IssueRequest, PeerName, PeerRole,
+    AuthorityError, AuthorityFingerprint, CertificateAuthority, CertificateFields, CertificateSerial, IssueRequest,
+    PeerName, PeerRole,
 };
 use serde::Serialize;
 
@@ -36,6 +37,18 @@ pub(crate) enum IdentityAction {
     },
     /// Create a key and a certificate for a controller, agent, operator, viewer or launcher
     Issue(IssueArgs),
+    /// Create the key and certificate with which a controller signs those of agents; it can sign nothing else
+    IssueIntermediate {
+        /// Directory of the certificate authority
+        #[arg(long, value_name = "DIR")]
+        ca: PathBuf,
+        /// Validity period in days
+        #[arg(long, default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+        days: u32,
+        /// Output directory for issuer.pem and issuer.key; existing files are kept
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Revoke certificates: writes the revocation list of the authority, for `identity.crl` on every machine
     Revoke(RevokeArgs),
     /// Show a certificate's role, name and expiry; exit code 1 if one expires within 14 days
@@ -177,6 +190,7 @@ pub(crate) fn run(args: &IdentityArgs) -> Result<CommandExit, CliError> {
             out::note("ca.key signs all certificates: store it readable by its owner only, and not on the nodes");
         }
         IdentityAction::Issue(args) => issue(args)?,
+        IdentityAction::IssueIntermediate { ca, days, out } => issue_intermediate(ca, *days, out)?,
         IdentityAction::Revoke(args) => revoke(args)?,
         IdentityAction::Show { file, format } => return show(file, format),
     }
@@ -262,6 +276,21 @@ fn issue(args: &IssueArgs) -> Result<(), CliError> {
             out::line(&folder.display().to_string());
         }
     }
+    Ok(())
+}
+
+fn issue_intermediate(ca: &Path, days: u32, out: &Path) -> Result<(), CliError> {
+    let authority = CertificateAuthority::open(ca).map_err(|problem| refused(problem, OWNER_HINT))?;
+    let issued = authority.issue_intermediate(days, out);
+    let files = issued.map_err(|problem| refused(problem, OWNER_HINT))?;
+    out::note(&format!(
+        "issued a certificate for {}, valid until {}; copy both files to the controller, and leave ca.key where it is",
+        files.fields.name,
+        files.fields.valid_until()
+    ));
+    out::line("[enrolment]");
+    out::line(&format!("ca = {:?}", files.certificate.display().to_string()));
+    out::line(&format!("ca_key = {:?}", files.key.display().to_string()));
     Ok(())
 }
 
@@ -370,11 +399,26 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 
 fn show(path: &Path, format: &FormatArgs) -> Result<CommandExit, CliError> {
     let mut cards = Vec::new();
+    let mut prints = Vec::new();
     for file in certificates(path)? {
         cards.push(read_certificate(&file)?);
+        let print = AuthorityFingerprint::all_of_file(&file)
+            .first()
+            .map(ToString::to_string);
+        prints.push(print.unwrap_or_default());
     }
     let shown: Vec<CertificateView> = cards.iter().map(CertificateView::from).collect();
     listing::print(format.format, &shown, COLUMNS);
+    for (shown, print) in shown
+        .iter()
+        .zip(&prints)
+        .filter(|(shown, _)| shown.role == PeerRole::Authority.word())
+    {
+        out::note(&format!(
+            "fingerprint of {} {} (SHA-256): {print}",
+            shown.role, shown.cluster
+        ));
+    }
     for card in cards.iter().filter(|card| card.ends_soon()) {
         out::note(&expiry_note(card));
     }
@@ -402,6 +446,9 @@ fn refused(problem: AuthorityError, name_hint: &'static str) -> CliError {
             "expected a directory with ca.pem and ca.key, created by `rankguard identity init`"
         }
         AuthorityError::Outlives { .. } => "use fewer --days, or create a new authority and list both in identity.ca",
+        AuthorityError::NoIssuers => {
+            "create a new authority and list both in identity.ca, or set enrolment.ca and enrolment.ca_key to ca.pem and ca.key"
+        }
         AuthorityError::Host { .. } => "write one name or address for each --host, without a port",
         AuthorityError::Library(_) | AuthorityError::Random => {
             "check the installation of this program and /dev/urandom"

@@ -190,7 +190,7 @@ fn state(state: TokenState) -> &'static str {
 }
 
 /// Parses a number of seconds, minutes, hours or days.
-fn validity(text: &str) -> Result<Duration, String> {
+pub(crate) fn validity(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time; expected a number with s, m, h or d, such as 30d");
     let unit = UNITS_S.iter().find(|(unit, _)| text.ends_with(*unit));
     let (_, seconds) = unit.ok_or_else(wrong)?;

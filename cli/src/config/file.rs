@@ -141,6 +141,7 @@ fn unknown(path: &str, is_table: bool) -> String {
         "controller.alarms",
         "controller.policy",
         "controller.report",
+        "enrolment",
         "identity",
         "log",
         "reader",

@@ -1,6 +1,9 @@
 //! Identity settings: three files and a revocation list, or none.
 
-use rankguard_identity::{IdentityFiles, PeerTransport, TlsIdentity};
+use std::path::PathBuf;
+
+use rankguard_agent::NodeEnrolment;
+use rankguard_identity::{AuthorityFingerprint, CertificateFields, IdentityFiles, PeerTransport, TlsIdentity};
 
 use super::mistake::{ConfigMistake, ConfigMistakes};
 use super::{ResolvedConfig, SettingValue};
@@ -9,6 +12,10 @@ const CA: &str = "identity.ca";
 const CERTIFICATE: &str = "identity.certificate";
 const KEY: &str = "identity.key";
 const CRL: &str = "identity.crl";
+const JOIN_TOKEN: &str = "identity.join_token_file";
+const JOIN_CA: &str = "identity.join_ca_sha256";
+/// Files of the controller's issuer.
+const ISSUER: [&str; 2] = ["enrolment.ca", "enrolment.ca_key"];
 
 impl ResolvedConfig {
     /// Builds the transport settings. No file is read yet.
@@ -32,7 +39,10 @@ impl ResolvedConfig {
     /// one.
     pub(super) fn half_an_identity(&self) -> Option<ConfigMistake> {
         let all = [CA, CERTIFICATE, KEY];
-        let first = all.iter().chain([&CRL]).find_map(|setting| self.values.get(setting))?;
+        let first = all
+            .iter()
+            .chain([&CRL, &JOIN_TOKEN])
+            .find_map(|setting| self.values.get(setting))?;
         let missing: Vec<&str> = all
             .into_iter()
             .filter(|setting| self.value(setting).is_none())
@@ -44,6 +54,48 @@ impl ResolvedConfig {
                 missing.join(", ")
             ),
         })
+    }
+
+    /// Returns a mistake if only one of the issuer's two files is set.
+    pub(super) fn half_an_issuer(&self) -> Option<ConfigMistake> {
+        let set = ISSUER.iter().find_map(|setting| self.values.get(setting))?;
+        let missing = ISSUER.into_iter().find(|setting| self.value(setting).is_none())?;
+        Some(ConfigMistake {
+            at: set.1.clone(),
+            what: format!("enrolment needs enrolment.ca and enrolment.ca_key; not set: {missing}"),
+        })
+    }
+
+    /// Returns the request for the first certificate of this node; `None` without a join token, and if the node has a
+    /// certificate that is valid.
+    pub(crate) fn pending_enrolment(&self) -> Option<NodeEnrolment> {
+        let token_file = PathBuf::from(self.value(JOIN_TOKEN)?.show());
+        let network = self.network();
+        let files = network.identity()?.files().clone();
+        let has_valid = std::fs::read(&files.certificate)
+            .is_ok_and(|text| CertificateFields::of_pem(&text).is_ok_and(|fields| fields.days_left() > 0.0));
+        if has_valid {
+            return None;
+        }
+        let stated = self.value(JOIN_CA).and_then(|text| text.show().parse().ok());
+        let authorities = stated.map_or_else(|| AuthorityFingerprint::all_of_file(&files.ca), |print| vec![print]);
+        Some(self.node_enrolment(token_file, authorities, files))
+    }
+
+    /// Returns the request for a certificate of this node.
+    pub(crate) fn node_enrolment(
+        &self,
+        token_file: PathBuf,
+        authorities: Vec<AuthorityFingerprint>,
+        files: IdentityFiles,
+    ) -> NodeEnrolment {
+        NodeEnrolment {
+            controller: self.text("agent.controller"),
+            node: self.text("agent.node"),
+            token_file,
+            authorities,
+            files,
+        }
     }
 
     /// Returns a warning if the certificate of the identity expires within 14 days; `None` without an identity, and if its
@@ -66,6 +118,10 @@ impl ResolvedConfig {
         let Some(identity) = network.identity() else {
             return Ok(());
         };
+        if self.pending_enrolment().is_some() {
+            // The agent writes the files at its start.
+            return Ok(());
+        }
         let mistake = |problem: rankguard_identity::IdentityProblem| {
             let is_named = |value: &SettingValue| std::path::Path::new(&value.show()) == problem.file;
             let origin = [CA, CERTIFICATE, KEY, CRL].into_iter().find_map(|setting| {

@@ -575,6 +575,21 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "minimum of replicas in a torchft quorum",
     ),
     key(
+        "enrolment.ca",
+        SettingKind::Name,
+        "certificate with which the controller signs those of agents (PEM), from `rankguard identity issue-intermediate`; default none: enrolment is off",
+    ),
+    key(
+        "enrolment.ca_key",
+        SettingKind::Name,
+        "private key of enrolment.ca (PEM), readable by its owner only",
+    ),
+    key(
+        "enrolment.certificate_days",
+        SettingKind::Count(1, 366),
+        "validity of the certificates that the controller signs, days",
+    ),
+    key(
         "identity.ca",
         SettingKind::Name,
         "certificate of the cluster's authority (PEM); with certificate and key it enables mutual TLS",
@@ -588,6 +603,16 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "identity.crl",
         SettingKind::Name,
         "revocation list of the cluster's authority (PEM), from `rankguard identity revoke`; reloaded on SIGHUP and on changes",
+    ),
+    key(
+        "identity.join_ca_sha256",
+        SettingKind::Fingerprint,
+        "fingerprint of the cluster's authority (SHA-256), for identity.join_token_file; default that of the file identity.ca",
+    ),
+    key(
+        "identity.join_token_file",
+        SettingKind::Name,
+        "file with a join token, with which an agent without a valid certificate obtains one at its start; default none",
     ),
     key(
         "identity.key",

@@ -8,7 +8,7 @@ use rankguard_agent::{
     CatalogueHandle, CloudKind, FullArenaPolicy, ImageSettings, KernelLogSource, OtlpProtocol, OtlpSettings,
     RankPeerPolicy, RemovalSettings,
 };
-use rankguard_controller::{CatalogueFiles, PreflightMode};
+use rankguard_controller::{CatalogueFiles, EnrolmentSettings, PreflightMode};
 use rankguard_model::NodeId;
 use rankguard_notify::AlarmLimits;
 
@@ -22,6 +22,8 @@ const FIXED: &str = "fixed";
 const ADAPTIVE: &str = "adaptive";
 /// Seconds per day.
 const DAY_S: u64 = 86_400;
+/// Default validity of the certificates that a controller signs, days.
+const CERTIFICATE_DAYS: u64 = 90;
 /// Default log filter.
 const LOG_FILTER: &str = "info";
 /// Scheduled reports that are retained: a year of weeks.
@@ -47,6 +49,7 @@ impl ResolvedConfig {
         if let Some(SettingValue::Receivers(receivers)) = self.value("controller.notify") {
             settings.notify.receivers.clone_from(receivers);
         }
+        settings.enrolment = self.enrolment();
         settings.notify.cluster = self.text("controller.notify_cluster");
         settings.notify.alarms = self.alarms();
         settings.report = self.report();
@@ -69,6 +72,16 @@ impl ResolvedConfig {
             }
         }
         settings
+    }
+
+    /// Returns the settings of the enrolment; `None` if it is off.
+    fn enrolment(&self) -> Option<EnrolmentSettings> {
+        let path = |setting| self.value(setting).map(|file| PathBuf::from(file.show()));
+        Some(EnrolmentSettings {
+            ca: path("enrolment.ca")?,
+            ca_key: path("enrolment.ca_key")?,
+            valid: Duration::from_secs(self.count("enrolment.certificate_days") * DAY_S),
+        })
     }
 
     /// Returns the settings of the OTLP export; `None` if no endpoint is set.
@@ -313,6 +326,7 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
             "controller.torchft_min_replicas",
             SettingValue::Count(u64::from(controller.torchft.replicas_min)),
         ),
+        ("enrolment.certificate_days", SettingValue::Count(CERTIFICATE_DAYS)),
         (
             "controller.journal.retain_bytes",
             SettingValue::Count(controller.journal.max_bytes),
@@ -528,9 +542,13 @@ mod tests {
             "controller.report.directory",
             "controller.report.send_to",
             "controller.torchft_listen",
+            "enrolment.ca",
+            "enrolment.ca_key",
             "identity.ca",
             "identity.certificate",
             "identity.crl",
+            "identity.join_ca_sha256",
+            "identity.join_token_file",
             "identity.key",
             "reader.ca_file",
             "reader.key_file",

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rankguard_agent::{OtlpEndpoint, PluginCheck, is_log_path};
+use rankguard_identity::AuthorityFingerprint;
 use rankguard_notify::ReceiverSettings;
 use serde::Serialize;
 
@@ -73,6 +74,8 @@ pub(crate) enum SettingKind {
     Switch,
     /// Choice of these words.
     Choice(&'static [&'static str]),
+    /// Fingerprint of an authority.
+    Fingerprint,
     /// Directives of a log filter.
     Filter,
     /// Tables of plug-in checks, in the file only.
@@ -100,6 +103,7 @@ impl SettingKind {
             Self::Switch => "true or false".to_owned(),
             Self::Checks => "tables [[agent.checks]] in the configuration file".to_owned(),
             Self::Receivers => "tables [[controller.notify]] in the configuration file".to_owned(),
+            Self::Fingerprint => "the SHA-256 of an authority's certificate, 64 hexadecimal digits".to_owned(),
             Self::Filter => "log directives such as info or rankguard_agent=debug".to_owned(),
         }
     }
@@ -136,6 +140,7 @@ impl SettingKind {
             (Self::Host, SettingValue::Text(text)) => is_host(text),
             (Self::Address, SettingValue::Text(text)) => is_address(text),
             (Self::Endpoint, SettingValue::Text(text)) => text.parse::<OtlpEndpoint>().is_ok(),
+            (Self::Fingerprint, SettingValue::Text(text)) => text.parse::<AuthorityFingerprint>().is_ok(),
             (Self::Socket, SettingValue::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
             (Self::Filter, SettingValue::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Choice(words), SettingValue::Text(text)) => words.contains(&text.as_str()),

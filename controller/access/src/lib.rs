@@ -2,7 +2,7 @@
 //!
 //! An [`AccessRole`] is the right of a caller, a [`TokenScope`] the part of the cluster that a token reaches. A
 //! [`CallerIdentity`] combines both with the name for the audit log. A [`TokenStore`] holds the access tokens of the HTTP
-//! API, a [`RateLimiter`] bounds changes and failed authentications, an [`AuditLog`] records every change and every refusal.
+//! API, an [`EnrolmentLedger`] the join tokens of nodes and the certificates that were issued with them, a [`RateLimiter`] bounds changes and failed authentications, an [`AuditLog`] records every change and every refusal.
 //!
 //! Invariants:
 //! - A token is stored as its SHA-256 hash only; its value leaves this crate once, in the answer to its creation.
@@ -18,6 +18,7 @@
 mod audit;
 mod caller;
 mod digest;
+mod enrolment;
 mod idempotency;
 mod rate_limit;
 mod role;
@@ -32,6 +33,10 @@ pub use audit::{
     NewAuditEntry,
 };
 pub use caller::CallerIdentity;
+pub use enrolment::{
+    EnrolmentLedger, EnrolmentRefusal, IssueAttempt, IssuedToNode, JoinTokenDetails, JoinTokenError, JoinTokenState,
+    JoinTokenView, LEDGER_FILE, LedgerFileError, NewJoinToken, NodeCertificate,
+};
 pub use idempotency::{IdempotencyTable, KeyState};
 pub use rate_limit::RateLimiter;
 pub use role::{AccessRole, RoleError};

@@ -1,12 +1,14 @@
-//! Value of a token: `rgt_`, 64 hexadecimal digits of 256 random bits, and 8 digits of their CRC-32. The prefix and the
+//! Value of a token: `rgt_` (access) or `rgj_` (enrolment), 64 hexadecimal digits of 256 random bits, and 8 digits of their CRC-32. The prefix and the
 //! checksum let a scanner for leaked secrets find it, and a mistyped value is refused without a look at the stored tokens.
 
 use std::fmt;
 
 use crate::digest::{Digest, hex, sha256};
 
-/// Beginning of every token.
+/// Beginning of every access token.
 const PREFIX: &str = "rgt_";
+/// Beginning of every join token.
+const JOIN_PREFIX: &str = "rgj_";
 /// Digits after the prefix: those of the random bytes, and those of the checksum.
 const SECRET_DIGITS: usize = 64;
 const CHECKSUM_DIGITS: usize = 8;
@@ -16,17 +18,35 @@ const CHECKSUM_DIGITS: usize = 8;
 pub struct TokenSecret(String);
 
 impl TokenSecret {
-    /// Creates a random value; `None` if the system provides no random bytes.
+    /// Creates the random value of an access token; `None` if the system provides no random bytes.
     pub fn generate() -> Option<Self> {
+        Self::with_prefix(PREFIX)
+    }
+
+    /// Creates the random value of a join token; `None` if the system provides no random bytes.
+    pub fn generate_join() -> Option<Self> {
+        Self::with_prefix(JOIN_PREFIX)
+    }
+
+    fn with_prefix(prefix: &str) -> Option<Self> {
         let bytes = rankguard_identity::secret::<32>()?;
         let digits = hex(&bytes);
         let checksum = checksum(&digits);
-        Some(Self(format!("{PREFIX}{digits}{checksum}")))
+        Some(Self(format!("{prefix}{digits}{checksum}")))
     }
 
-    /// Parses the text of a token; `None` if it has another form or a wrong checksum.
+    /// Parses the text of an access token; `None` if it has another form or a wrong checksum.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(PREFIX)?;
+        Self::parse_after(PREFIX, text)
+    }
+
+    /// Parses the text of a join token; `None` if it has another form or a wrong checksum.
+    pub fn parse_join(text: &str) -> Option<Self> {
+        Self::parse_after(JOIN_PREFIX, text)
+    }
+
+    fn parse_after(prefix: &str, text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(prefix)?;
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if digits.len() != SECRET_DIGITS + CHECKSUM_DIGITS || !digits.bytes().all(is_digit) {
             return None;
@@ -38,7 +58,7 @@ impl TokenSecret {
     /// Returns true if a text contains the beginning of a token, also percent-encoded.
     pub fn is_in(text: &str) -> bool {
         let plain = text.to_ascii_lowercase().replace("%5f", "_");
-        plain.contains(PREFIX)
+        plain.contains(PREFIX) || plain.contains(JOIN_PREFIX)
     }
 
     /// Returns the value, for the answer to its creation.
@@ -91,6 +111,17 @@ mod tests {
         ] {
             assert_eq!(TokenSecret::parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_join_token_is_no_access_token() {
+        let join = TokenSecret::generate_join().expect("random bytes");
+        assert_eq!(TokenSecret::parse_join(join.expose()), Some(join.clone()));
+        assert_eq!(TokenSecret::parse(join.expose()), None);
+        assert_eq!(
+            TokenSecret::parse_join(TokenSecret::generate().expect("random bytes").expose()),
+            None
+        );
     }
 
     #[test]

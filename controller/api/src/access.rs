@@ -178,7 +178,7 @@ fn role_of(role: PeerRole) -> Option<AccessRole> {
     match role {
         PeerRole::Operator | PeerRole::Controller => Some(AccessRole::Admin),
         PeerRole::Viewer => Some(AccessRole::Viewer),
-        PeerRole::Agent | PeerRole::Launcher | PeerRole::Authority => None,
+        PeerRole::Agent | PeerRole::Launcher | PeerRole::Authority | PeerRole::Issuer => None,
     }
 }
 

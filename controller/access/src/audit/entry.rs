@@ -20,9 +20,15 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "case.comment",
     "case.correct",
     "case.note",
+    "enrolment",
+    "enrolment.enrol",
+    "enrolment.renew",
     "job",
     "job.cancel",
     "job.submit",
+    "join-token",
+    "join-token.create",
+    "join-token.revoke",
     "node",
     "node.cordon",
     "node.drain",
@@ -41,6 +47,8 @@ pub enum AuditDoor {
     Grpc,
     /// Request of the HTTP API.
     Http,
+    /// Connection of a node without a certificate.
+    Enrolment,
     /// The controller itself: removal of old entries, damage of a file.
     Controller,
 }
@@ -51,6 +59,7 @@ impl AuditDoor {
         match self {
             Self::Grpc => "grpc",
             Self::Http => "http",
+            Self::Enrolment => "enrolment",
             Self::Controller => "controller",
         }
     }
