@@ -61,6 +61,9 @@ impl Site {
         let printed = rankguard(&words).expect(0);
         let config = format!("[controller]\nsilence_limit_ms = 2_000\n{}", printed.stdout);
         fs::write(site.path("controller.toml"), config).expect("written");
+        let (config, flags) = (site.path("controller.toml"), flags(&site.path("controller")));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        rankguard(&[&["--config", text_of(&config)], &flags[..], &["config", "check"]].concat()).expect(0);
         site.start_controller();
         site
     }
@@ -392,6 +395,7 @@ fn every_wrong_token_and_request_is_refused_and_recorded() {
     let rows = [
         row(access.trim(), "n1", request(&own), "is no join token"),
         row(&token, "n4", request(&agent_name("n4")), "is not for node n4"),
+        row(&token, "n1\u{1b}[2J\n", request(&own), "is not for node n1"),
         row(&revoked, "n1", request(&own), "is revoked"),
         row(&expired, "n1", request(&own), "has expired"),
         row(
@@ -413,6 +417,7 @@ fn every_wrong_token_and_request_is_refused_and_recorded() {
         };
         let refused = site.send(wanted).expect_err(row.reason);
         assert!(refused.contains(row.reason), "{refused}");
+        assert!(!refused.contains(char::is_control), "{refused:?}");
         let entries = site.audit("enrolment.enrol");
         let is_recorded = entries
             .iter()
@@ -528,6 +533,22 @@ fn a_controller_without_an_issuer_reports_that_enrolment_is_off() {
     site.ask(&["join-token", "create", "--nodes", "n1"])
         .expect(2)
         .says(&["enrolment is off", "enrolment.ca"]);
+    // An issuer without its key, and one that the authority has not signed.
+    let wrong = site.path("wrong.toml");
+    fs::write(&wrong, "[enrolment]\nca = 'issuer.pem'\n").expect("written");
+    let ran = rankguard(&["--config", text_of(&wrong), "config", "check"]).expect(1);
+    assert!(ran.stdout.contains("not set: enrolment.ca_key"), "{}", ran.stdout);
+    let (own, key) = (site.path("ca/ca.pem"), site.path("controller/key.pem"));
+    let settings = format!("[enrolment]\nca = {:?}\nca_key = {:?}\n", text_of(&own), text_of(&key));
+    fs::write(&wrong, settings).expect("written");
+    let flags = flags(&site.path("controller"));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let ran = rankguard(&[&["--config", text_of(&wrong)], &flags[..], &["config", "check"]].concat()).expect(1);
+    assert!(
+        ran.stdout.contains("is not the key of the certificate"),
+        "{}",
+        ran.stdout
+    );
     let token = format!("rgj_{}", "0".repeat(72));
     site.enrol(&token, "n1", &site.pin, &site.path("n1"))
         .expect(2)

@@ -298,3 +298,38 @@ fn what_a_board_writes_into_its_event_log_is_told_once() {
         assert!(told.contains(says), "{log}: {told}");
     }
 }
+
+/// The container file copies files that exist, builds with the compiler of the workspace, and runs as a number that is not root.
+#[test]
+fn the_container_file_is_true_of_this_repository() {
+    let root = packaging().join("..");
+    let text = std::fs::read_to_string(packaging().join("Containerfile")).expect("the container file");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let of = |word: &str| -> Vec<&str> { lines.iter().filter_map(|line| line.strip_prefix(word)).collect() };
+    let mut copied = 0;
+    for copy in of("COPY ").into_iter().filter(|copy| !copy.starts_with("--from=")) {
+        let words: Vec<&str> = copy.split_whitespace().collect();
+        for source in &words[..words.len() - 1] {
+            assert!(root.join(source).exists(), "{source} is not in the repository");
+            copied += 1;
+        }
+    }
+    assert!(copied > 1, "{copied}");
+    let toolchain = std::fs::read_to_string(root.join("rust-toolchain.toml")).expect("the toolchain");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = "));
+    let channel = channel.expect("a channel").trim_matches('"');
+    assert!(
+        text.contains(&format!("/rust:{channel}-")),
+        "it builds with another compiler than {channel}"
+    );
+    let user = of("USER ").pop().expect("a user");
+    let (uid, _) = user.split_once(':').expect("a user and a group");
+    let uid: u32 = uid.parse().expect("a number, which Kubernetes can check");
+    assert!(
+        uid > 0 && text.contains(&format!("--uid {uid} ")),
+        "{user} is not created"
+    );
+    let entry = of("ENTRYPOINT ").pop().expect("an entry point");
+    let program = entry.trim_matches(|c| "[\"]".contains(c));
+    assert!(text.contains(&format!(" {program}\n")), "{program} is not copied");
+}

@@ -12,6 +12,7 @@ use rankguard_identity::{
     AuthorityFingerprint, CertificateFields, CertificateIssuer, ConnectionPeer, PeerName, PeerRole, PeerTransport,
     RequestError, SignedCertificate, TlsIdentity,
 };
+use rankguard_model::PrintableText;
 use rankguard_proto::v1;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -121,10 +122,10 @@ impl Enrolment {
     /// Returns the fingerprint of the authority, which nodes need to enrol; fails with a reason if enrolment is off.
     pub(crate) fn fingerprint(&self) -> Result<AuthorityFingerprint, Status> {
         let signer = self.0.signer.as_ref().ok_or_else(|| Status::failed_precondition(OFF))?;
-        let prints = AuthorityFingerprint::all_of_file(&signer.identity.files().ca);
-        // During a replacement the newest authority, which signed this controller's certificate, may be any of the list.
-        let first = prints.first().copied();
-        first.ok_or_else(|| Status::unavailable("the authority's certificate cannot be read (identity.ca)"))
+        // Of several authorities that which a node can verify this controller with.
+        let files = signer.identity.files();
+        let print = AuthorityFingerprint::of_signer(&files.certificate, &files.ca);
+        print.ok_or_else(|| Status::unavailable("the authority's certificate cannot be read (identity.ca)"))
     }
 
     /// Issues a certificate to a node with a join token, and records it or the refusal.
@@ -133,7 +134,7 @@ impl Enrolment {
         address: Option<SocketAddr>,
         request: v1::EnrolRequest,
     ) -> Result<v1::AgentCertificate, RefusedEnrolment> {
-        let node = request.node.chars().take(128).collect::<String>();
+        let node = PrintableText::first(&request.node, 128).to_string();
         let enrolment = self.clone();
         let ip = address.map(|address| address.ip());
         // A certificate that was signed is recorded also if the node has hung up meanwhile.

@@ -9,7 +9,8 @@ use rankguard_identity::{ConnectionPeer, RefusalCounters, RefusalReason};
 use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
 use rankguard_proto::v1::from_agent::Kind;
 use rankguard_proto::{Message, REPLAY_HEADER, v1};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
@@ -25,6 +26,8 @@ use crate::join;
 use crate::liveness::NodeLiveness;
 use crate::session_table::{OUTBOUND_MAX, OutboundBytes, OutboundSender, OutboundStream, SessionId, SessionLink};
 
+/// Threads at a time that record certificates of agents.
+const NOTES_MAX: usize = 4;
 /// Time limit from the opening of a stream to its `join` message.
 const JOIN_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit to send the reason of a closed session.
@@ -49,6 +52,8 @@ pub(crate) struct AgentService {
     sessions: AtomicU64,
     /// Receives the certificates of agents; `None` if enrolment is off.
     ledger: Option<EnrolmentLedger>,
+    /// Places of threads that record certificates: all agents return at once after a restart, and a disk may hang.
+    notes: Arc<Semaphore>,
 }
 
 impl AgentService {
@@ -69,6 +74,7 @@ impl AgentService {
             inbound,
             sessions: AtomicU64::new(1),
             ledger: None,
+            notes: Arc::new(Semaphore::new(NOTES_MAX)),
         }
     }
 
@@ -81,8 +87,12 @@ impl AgentService {
         let (Some(ledger), Some(fields)) = (self.ledger.clone(), caller.certificate.clone()) else {
             return;
         };
-        tokio::task::spawn_blocking(move || {
-            if let Err(problem) = ledger.note(node_certificate(&fields), false) {
+        let room = Arc::clone(&self.notes);
+        tokio::spawn(async move {
+            // Closed never.
+            let _place = room.acquire_owned().await;
+            let noted = spawn_blocking(move || ledger.note(node_certificate(&fields), false)).await;
+            if let Ok(Err(problem)) = noted {
                 warn!(%problem, "the certificate of an agent is not recorded");
             }
         });

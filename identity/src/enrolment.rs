@@ -107,23 +107,25 @@ impl ServerCertVerifier for PinnedVerifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let is_pinned = |der: &&CertificateDer<'_>| self.pins.contains(&AuthorityFingerprint::of(der));
-        let Some(authority) = intermediates.iter().find(is_pinned) else {
+        // While one authority replaces another, either of them may have signed the controller's certificate.
+        let mut roots = RootCertStore::empty();
+        for der in intermediates {
+            let is_pinned = self.pins.contains(&AuthorityFingerprint::of(der));
+            let is_authority = || CertificateFields::of(der).is_ok_and(|it| it.name.role() == PeerRole::Authority);
+            if is_pinned && is_authority() {
+                roots.add(der.clone().into_owned())?;
+            }
+        }
+        if roots.is_empty() {
             return Err(foreign(
                 "it has no authority of the expected fingerprint: the fingerprint is wrong, or this is not the controller".to_owned(),
             ));
-        };
-        let authority_fields = CertificateFields::of(authority).map_err(foreign)?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.clone().into_owned())?;
+        }
         let parsed = ParsedCertificate::try_from(end_entity)?;
         // A controller's certificate comes from the authority itself.
         verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all)?;
         let fields = CertificateFields::of(end_entity).map_err(foreign)?;
-        let is_expected = authority_fields.name.role() == PeerRole::Authority
-            && fields.name.role() == PeerRole::Controller
-            && fields.name.cluster() == authority_fields.name.cluster();
-        if !is_expected {
+        if fields.name.role() != PeerRole::Controller {
             return Err(foreign(format!("it is {} and not the controller", fields.name)));
         }
         if verify_server_name(&parsed, server_name).is_err() {

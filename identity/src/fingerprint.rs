@@ -7,6 +7,8 @@ use std::str::FromStr;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
+use crate::issuer::has_signed;
+
 /// Fingerprint of an authority's certificate (DER), as `openssl x509 -noout -fingerprint -sha256` prints it. Its text is 64
 /// hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +29,17 @@ impl AuthorityFingerprint {
 
     /// Returns the fingerprints of all certificates of a PEM file; none if it cannot be read.
     pub fn all_of_file(path: &Path) -> Vec<Self> {
-        let text = rankguard_files::read_text(path, crate::authority::KEY_BYTES).unwrap_or_default();
-        let all = CertificateDer::pem_slice_iter(text.as_bytes());
-        all.filter_map(Result::ok).map(|der| Self::of(&der)).collect()
+        certificates(path).iter().map(Self::of).collect()
+    }
+
+    /// Returns the fingerprint of the authority in the file `ca` that has signed the certificate in a file; `None` if there
+    /// is none.
+    pub fn of_signer(certificate: &Path, ca: &Path) -> Option<Self> {
+        let leaf = certificates(certificate).into_iter().next()?;
+        let signer = certificates(ca)
+            .into_iter()
+            .find(|authority| has_signed(authority, &leaf))?;
+        Some(Self::of(&signer))
     }
 
     pub(crate) fn of(der: &CertificateDer<'_>) -> Self {
@@ -37,6 +47,13 @@ impl AuthorityFingerprint {
         digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, der).as_ref());
         Self(digest)
     }
+}
+
+/// Returns the certificates of a PEM file; none if it cannot be read.
+fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
+    let text = rankguard_files::read_text(path, crate::authority::KEY_BYTES).unwrap_or_default();
+    let all = CertificateDer::pem_slice_iter(text.as_bytes());
+    all.filter_map(Result::ok).collect()
 }
 
 impl fmt::Display for AuthorityFingerprint {

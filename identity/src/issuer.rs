@@ -176,13 +176,20 @@ fn is_signed(issuer: &CertificateDer<'_>, authorities: &[CertificateDer<'_>]) ->
     if now < validity.not_before.timestamp() || now >= validity.not_after.timestamp() {
         return Err("is not valid now; `rankguard identity issue-intermediate` makes a new one".to_owned());
     }
-    let has_signed = |der: &CertificateDer<'_>| {
-        X509Certificate::from_der(der).is_ok_and(|(_, authority)| {
-            authority.subject() == read.issuer() && read.verify_signature(Some(authority.public_key())).is_ok()
-        })
-    };
-    let is_found = authorities.iter().any(has_signed);
+    let is_found = authorities.iter().any(|authority| has_signed(authority, issuer));
     is_found
         .then_some(())
         .ok_or_else(|| "is not signed by identity.ca".to_owned())
+}
+
+/// Returns true if an authority has signed a certificate.
+pub(crate) fn has_signed(authority: &CertificateDer<'_>, certificate: &CertificateDer<'_>) -> bool {
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+    let parsed = X509Certificate::from_der(authority)
+        .ok()
+        .zip(X509Certificate::from_der(certificate).ok());
+    parsed.is_some_and(|((_, authority), (_, certificate))| {
+        authority.subject() == certificate.issuer()
+            && certificate.verify_signature(Some(authority.public_key())).is_ok()
+    })
 }

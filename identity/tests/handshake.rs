@@ -511,6 +511,19 @@ async fn a_controller_is_verified_by_the_key_of_the_authority_and_not_by_its_cer
     let refused = dial_enrolment(&address, &[pin], LIMIT).await.unwrap_err().to_string();
     assert!(refused.contains("signed by another authority"), "{refused}");
     assert!(!server.await.unwrap(), "it has received a byte");
+    // Two authorities of a replacement, of which one has signed the controller's certificate.
+    let both = site.path("both.pem");
+    let text = |of: &Site| fs::read_to_string(of.path("ca/ca.pem")).unwrap();
+    fs::write(&both, text(&evil) + &text(&site)).unwrap();
+    let own = site.files(PeerRole::Controller, "");
+    assert_eq!(AuthorityFingerprint::of_signer(&own.certificate, &both), Some(pin));
+    let pins = AuthorityFingerprint::all_of_file(&both);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let network = PeerTransport::with(TlsIdentity::new(IdentityFiles { ca: both, ..own }));
+    let (_listener, _enrolling) = PeerListener::with_enrolment(listener, &network, AlpnProtocol::grpc());
+    dial_enrolment(&address, &pins, LIMIT).await.unwrap();
+    dial_enrolment(&address, &pins[..1], LIMIT).await.unwrap_err();
     // An agent's certificate is not a controller's, even of the same authority.
     let agent = site.network(PeerRole::Agent, "n1");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

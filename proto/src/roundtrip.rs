@@ -2,6 +2,7 @@
 
 mod evidence;
 mod order;
+mod skew;
 
 use proptest::collection::vec;
 use proptest::prelude::*;

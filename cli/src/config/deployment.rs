@@ -45,6 +45,7 @@ impl ResolvedConfig {
             Ok(()) => self.wrong_node().into_iter().collect(),
             Err(ConfigMistakes(mistakes)) => mistakes,
         };
+        mistakes.extend(self.unusable_issuer());
         mistakes.extend(self.impossible_node_name());
         mistakes.extend(self.rare_heartbeat());
         mistakes.extend(self.open_addresses());

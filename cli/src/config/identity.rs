@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use rankguard_agent::NodeEnrolment;
-use rankguard_identity::{AuthorityFingerprint, CertificateFields, IdentityFiles, PeerTransport, TlsIdentity};
+use rankguard_identity::{
+    AuthorityFingerprint, CertificateFields, CertificateIssuer, IdentityFiles, PeerTransport, TlsIdentity,
+};
 
 use super::mistake::{ConfigMistake, ConfigMistakes};
 use super::{ResolvedConfig, SettingValue};
@@ -63,6 +65,26 @@ impl ResolvedConfig {
         Some(ConfigMistake {
             at: set.1.clone(),
             what: format!("enrolment needs enrolment.ca and enrolment.ca_key; not set: {missing}"),
+        })
+    }
+
+    /// Opens the issuer of the controller; returns its mistake.
+    pub(super) fn unusable_issuer(&self) -> Option<ConfigMistake> {
+        let path = |setting| self.value(setting).map(|file| PathBuf::from(file.show()));
+        let (certificate, key) = (path(ISSUER[0])?, path(ISSUER[1])?);
+        let at = self.values.get(ISSUER[0])?.1.clone();
+        let Some(ca) = path(CA) else {
+            let what =
+                "enrolment.ca: enrolment needs an identity: set identity.ca, identity.certificate and identity.key";
+            return Some(ConfigMistake {
+                at,
+                what: what.to_owned(),
+            });
+        };
+        let problem = CertificateIssuer::open(&certificate, &key, &ca).err()?;
+        Some(ConfigMistake {
+            at,
+            what: format!("enrolment.ca: {problem}"),
         })
     }
 

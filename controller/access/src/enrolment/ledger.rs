@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rankguard_model::Timestamp;
+use rankguard_model::{PrintableText, Timestamp};
 
 use super::join_token::{JoinTokenDetails, JoinTokenError, JoinTokenState, JoinTokenView, NewJoinToken};
 use super::ledger_file::{self, LEDGER_FILE, LedgerEvent, LedgerFile, LedgerFileError, NodeCertificate};
@@ -297,7 +297,7 @@ impl LedgerState {
             // A node that did not receive its certificate may ask for it again.
             JoinTokenState::UsedUp | JoinTokenState::Active if details.nodes.contains(node) => Ok(details),
             JoinTokenState::UsedUp | JoinTokenState::Active => {
-                let node = node.chars().take(128).collect();
+                let node = PrintableText::first(node, 128).to_string();
                 Err(EnrolmentRefusal::OtherNode { id, node })
             }
         }
