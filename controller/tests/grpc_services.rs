@@ -100,6 +100,7 @@ async fn each_service_has_a_health_and_a_watch_ends_with_the_controller() {
     let network = PeerTransport::loopback();
     for service in [
         "",
+        "rankguard.v1.CertificateRenewal",
         "rankguard.v1.Control",
         "rankguard.v1.NodeQuery",
         "rankguard.v1.Operator",
@@ -168,6 +169,7 @@ async fn a_client_without_our_files_learns_the_services_and_their_types() {
         listed,
         [
             "grpc.health.v1.Health",
+            "rankguard.v1.CertificateRenewal",
             "rankguard.v1.Control",
             "rankguard.v1.NodeQuery",
             "rankguard.v1.Operator",
@@ -236,7 +238,7 @@ async fn every_role_may_ask_for_the_health_and_only_operators_for_the_types() {
         let state = check(network, controller.address, "").await;
         assert_eq!(state.expect("every role"), ServingStatus::Serving);
         match services(network, controller.address).await {
-            Ok(listed) => assert!(may_reflect && listed.len() == 5, "{listed:?}"),
+            Ok(listed) => assert!(may_reflect && listed.len() == 6, "{listed:?}"),
             Err(refused) => {
                 assert!(!may_reflect, "{refused}");
                 assert_eq!(refused.code(), Code::PermissionDenied);

@@ -14,7 +14,7 @@ pub(crate) struct AuditDocument {
     at: UtcTime,
     /// Caller: role and name of a certificate, id and name of a token, or `local`.
     actor: String,
-    /// `grpc` for the commands of `rankguard`, `http`, or `controller`.
+    /// `grpc` for the commands of `rankguard`, `http`, `enrolment` for nodes without a certificate, or `controller`.
     door: String,
     /// Address of the client.
     address: Option<String>,
