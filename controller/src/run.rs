@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rankguard_core::Policy;
 use rankguard_identity::{
-    AlpnProtocol, PathRecorder, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor,
-    AlpnProtocol, EnrolmentListener, PeerListener, PeerRole, PeerTransport, RefusalObserver, RoleInterceptor,
+    AlpnProtocol, EnrolmentListener, PathRecorder, PeerListener, PeerRole, PeerTransport, RefusalObserver,
+    RoleInterceptor,
 };
 use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;

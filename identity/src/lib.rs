@@ -46,10 +46,8 @@ mod rotation;
 mod verify;
 mod wire;
 
-pub use authority::{AuthorityError, CertificateAuthority, IssueRequest, IssuedCertificate};
-pub use caller::{ConnectionPeer, MethodRoles, PathRecorder, RefusalObserver, RequestPath, RoleInterceptor};
 pub use authority::{AuthorityError, CertificateAuthority, IssueRequest, IssuedCertificate, IssuerFiles};
-pub use caller::{ConnectionPeer, RefusalObserver, RoleInterceptor};
+pub use caller::{ConnectionPeer, MethodRoles, PathRecorder, RefusalObserver, RequestPath, RoleInterceptor};
 pub use certificate::CertificateFields;
 pub use enrolment::{EnrolmentConnection, dial_enrolment};
 pub use files::IdentityFiles;

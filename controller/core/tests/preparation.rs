@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use rankguard_core::{DecisionState, Event, Policy, PreflightMode};
 use rankguard_model::{
-    AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeInfo, NodeRange, PrepareOrder,
-    RankRef, RunningRank, StandbyPolicy,
-    AgentOrder, CheckpointCall, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, FailedCheck, JobSpec, NodeInfo,
+    AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, FailedCheck, JobSpec, NodeInfo,
     NodeRange, PrepareOrder, RankRef, RunningRank, StandbyPolicy,
 };
 
