@@ -5,8 +5,6 @@
     reason = "a part that cannot be had is said where people see it"
 )]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -184,75 +182,6 @@ fn completions_and_pages_know_the_commands() {
         let page = std::fs::read_to_string(folder.join(page)).expect(page);
         assert!(page.contains(".TH"), "{page}");
     }
-}
-
-/// What a metadata service says: part of a path, the code, the body.
-type Answers = &'static [(&'static str, u16, &'static str)];
-
-/// A metadata service with one answer a path; it ends with the test's process.
-fn metadata(answers: Answers) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let base = format!("http://{}", listener.local_addr().expect("its address"));
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
-            let asked = lines.next().unwrap_or_default();
-            lines.take_while(|line| !line.is_empty()).for_each(drop);
-            let found = answers.iter().find(|(path, ..)| asked.contains(path));
-            let (code, body) = found.map_or((404, ""), |(_, code, body)| (*code, *body));
-            let length = body.len();
-            let _ = write!(
-                stream,
-                "HTTP/1.1 {code} -\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-            );
-        }
-    });
-    base
-}
-
-fn spot_notice(cloud: &str, base: &str) -> (Option<i32>, String) {
-    let script = packaging().join("checks/spot-notice");
-    let ran = Command::new(script).arg(cloud).env("SPOT_NOTICE_BASE", base).output();
-    let ran = ran.expect("the check runs");
-    (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
-}
-
-#[test]
-fn notices_of_the_clouds_are_told_with_the_codes_of_a_check() {
-    if Command::new("curl").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: no curl here, so the check for notices of clouds was not run");
-        return;
-    }
-    let cases: [(&str, Answers, i32, &str); 8] = [
-        ("aws", &[("/api/token", 200, "t")], 0, "OK"),
-        (
-            "aws",
-            &[
-                ("/api/token", 200, "t"),
-                ("/spot/instance-action", 200, "{\"action\": \"terminate\"}"),
-            ],
-            2,
-            "terminate",
-        ),
-        ("aws", &[("/api/token", 403, "")], 3, "403"),
-        ("gcp", &[("/preempted", 200, "FALSE")], 0, "OK"),
-        ("gcp", &[("/preempted", 200, "TRUE")], 2, "preempted"),
-        ("azure", &[("/scheduledevents", 200, "{\"Events\": []}")], 0, "OK"),
-        (
-            "azure",
-            &[("/scheduledevents", 200, "{\"Events\": [{\"EventType\": \"Preempt\"}]}")],
-            2,
-            "Preempt",
-        ),
-        ("elsewhere", &[], 3, "aws, gcp or azure"),
-    ];
-    for (cloud, answers, code, says) in cases {
-        let (ended, told) = spot_notice(cloud, &metadata(answers));
-        assert_eq!(ended, Some(code), "{cloud}: {told}");
-        assert!(told.contains(says), "{cloud}: {told}");
-    }
-    let (ended, told) = spot_notice("aws", "http://127.0.0.1:1");
-    assert_eq!(ended, Some(3), "{told}");
 }
 
 /// A look at a board's event log that holds these lines.

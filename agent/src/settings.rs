@@ -140,11 +140,11 @@ impl AgentSettings {
 /// Sources of notices that a machine is about to be taken away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovalSettings {
-    /// Cloud whose metadata service is read; none is read if absent.
+    /// Cloud of the metadata service; none is read if absent.
     pub cloud: Option<CloudKind>,
     /// Address of the metadata service (`host:port`); default: that of the cloud.
     pub metadata: Option<String>,
-    /// File whose existence is a notice; its first line is the cause.
+    /// File that is a notice while it exists; its first line is the cause.
     pub file: Option<PathBuf>,
     /// Time before a planned removal from which the node is drained.
     pub lead: Duration,

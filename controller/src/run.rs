@@ -139,9 +139,7 @@ pub async fn run(
     let is_restart = life.opened.keeper.entries() > 0;
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
     let restored = (&life.opened.state, last);
-    let access = AccessControl::open(&settings.state_dir, clock).await?;
     health.watch_access(access.audit.clone(), access.tokens.clone());
-    health.watch_audit(access.audit.clone());
     let executor = CommandExecutor::new(inputs.clone(), access.clone());
     let api = HttpApi::start(&settings, restored, executor.clone(), &health).await?;
     let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();

@@ -79,7 +79,7 @@ pub struct FleetSelection<'a> {
     pub from: Option<Timestamp>,
     /// End of the period.
     pub to: Timestamp,
-    /// Selected cases.
+    /// Cases that the filter selects.
     pub cases: &'a [&'a Case],
     /// All cases of the source, for what is seen for the first time.
     pub known: &'a [Case],

@@ -137,11 +137,6 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "poll interval of the steps of the ranks, ms",
     ),
     key(
-        "agent.intervals.removal_ms",
-        WAIT,
-        "poll interval of notices that this machine is about to be taken away, ms",
-    ),
-    key(
         "agent.intervals.reconnect_max_ms",
         WAIT,
         "maximum delay before a reconnect, ms",
@@ -150,6 +145,11 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "agent.intervals.reconnect_min_ms",
         WAIT,
         "initial delay before a reconnect, ms",
+    ),
+    key(
+        "agent.intervals.removal_ms",
+        WAIT,
+        "poll interval of notices that this machine is about to be taken away, ms",
     ),
     key(
         "agent.intervals.restore_retry_ms",

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rankguard_core::{DecisionState, Event, Policy, PreflightMode};
 use rankguard_model::{
-    AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, FailedCheck, JobSpec, NodeInfo,
-    NodeRange, PrepareOrder, RankRef, RunningRank, StandbyPolicy,
+    AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, FailedCheck, JobSpec, NodeInfo, NodeRange,
+    PrepareOrder, RankRef, RunningRank, StandbyPolicy,
 };
 
 use crate::cluster::{Cluster, job, node};

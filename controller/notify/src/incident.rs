@@ -28,7 +28,7 @@ pub enum NoticeKind {
     Suppressed,
     /// Test by an operator.
     Test,
-    /// Scheduled report.
+    /// Scheduled report of the fleet.
     Report,
 }
 

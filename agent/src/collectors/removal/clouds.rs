@@ -36,7 +36,7 @@ pub(super) struct CloudNotices {
 struct SpotAction {
     /// `terminate`, `stop` or `hibernate`.
     action: String,
-    /// RFC 3339.
+    /// Time of the action in RFC 3339.
     time: String,
 }
 
@@ -46,7 +46,7 @@ struct SpotAction {
 struct MaintenanceEvent {
     /// `instance-stop`, `instance-retirement`, `instance-reboot`, `system-reboot` or `system-maintenance`.
     code: String,
-    /// `21 Jan 2019 09:00:43 GMT`.
+    /// Earliest time, as `21 Jan 2019 09:00:43 GMT`.
     not_before: String,
     /// `active`, `completed` or `canceled`.
     #[serde(default)]

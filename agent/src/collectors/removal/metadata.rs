@@ -107,7 +107,7 @@ impl MetadataClient {
     }
 }
 
-/// Failed request.
+/// Request without a usable answer.
 #[derive(Debug)]
 pub(super) struct RequestFailure {
     /// Status of the answer; none without one.

@@ -315,7 +315,7 @@ impl LedgerState {
         Ok(())
     }
 
-    /// Writes the file anew with the present state.
+    /// Rewrites the file with the present state.
     fn open_file(&mut self) -> Result<(), LedgerFileError> {
         let tokens = self.tokens.values().map(|token| LedgerEvent::Token {
             sha256: hex(&token.hash),

@@ -88,7 +88,7 @@ pub(super) enum LedgerEvent {
     },
 }
 
-/// Open file.
+/// File, open for appending.
 #[derive(Debug)]
 pub(super) struct LedgerFile {
     path: PathBuf,
@@ -152,7 +152,7 @@ fn line(event: &LedgerEvent) -> io::Result<String> {
 }
 
 impl LedgerFile {
-    /// Writes the file anew with these events, and opens it.
+    /// Rewrites the file with these events, and opens it.
     pub(super) fn create(path: &Path, events: &[LedgerEvent]) -> Result<Self, LedgerFileError> {
         let written = || {
             let mut text = format!("{HEADER}\n");

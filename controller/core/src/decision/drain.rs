@@ -40,7 +40,7 @@ impl DecisionContext<'_> {
         self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
     }
 
-    /// Drains a node whose agent reports that its machine is about to be taken away, until the agent reports otherwise.
+    /// Drains a node after the report that its machine is about to be taken away, until the agent reports otherwise.
     pub(super) fn watch_removal_notice(&mut self, evidence: &Evidence) {
         let node = &evidence.id.node;
         if evidence.source != EvidenceSource::Host || evidence.entity.node() != Some(node) {
@@ -78,7 +78,7 @@ impl DecisionContext<'_> {
         self.snapshot_at_once(node, &why);
     }
 
-    /// Returns a node to use whose machine is not taken away, unless it is out of use for another reason.
+    /// Returns a node to use after its notice was withdrawn, unless it is out of use for another reason.
     pub(super) fn withdraw_removal_notice(&mut self, node: &NodeId) {
         if !self.state.fleet.withdraw_removal(node) {
             return;
