@@ -246,6 +246,15 @@ async fn call_operator_service(channel: Channel) -> Vec<(&'static str, Option<St
         ("CreateToken", client.create_token(token).await.err()),
         ("ListTokens", client.list_tokens(v1::Empty {}).await.err()),
         ("RevokeToken", client.revoke_token(v1::TokenName::default()).await.err()),
+        (
+            "CreateJoinToken",
+            client.create_join_token(v1::JoinTokenRequest::default()).await.err(),
+        ),
+        ("ListJoinTokens", client.list_join_tokens(v1::Empty {}).await.err()),
+        (
+            "RevokeJoinToken",
+            client.revoke_join_token(v1::TokenName::default()).await.err(),
+        ),
         ("ReadAudit", client.read_audit(v1::AuditRequest::default()).await.err()),
     ]
 }
@@ -291,6 +300,9 @@ fn a_launcher_joins_runs_and_runs_no_operator_command() {
         &["token", "create", "own", "--role", "admin"],
         &["token", "list"],
         &["token", "revoke", "own"],
+        &["join-token", "create", "--nodes", "n1"],
+        &["join-token", "list"],
+        &["join-token", "revoke", "own"],
         &["audit"],
         &["report", "--out", text_of(&out)],
     ];

@@ -56,7 +56,7 @@ pub(crate) fn method_roles(method: &str) -> Option<&'static [PeerRole]> {
 
 impl OperatorCall {
     /// Methods of the operator service with their calls.
-    const METHODS: [(&'static str, Self); 14] = [
+    const METHODS: [(&'static str, Self); 17] = [
         ("SubmitJob", Self::SubmitJob),
         ("CancelJob", Self::CancelJob),
         ("GetStatus", Self::Read),
@@ -70,6 +70,9 @@ impl OperatorCall {
         ("CreateToken", Self::CreateToken),
         ("ListTokens", Self::ReadAccess),
         ("RevokeToken", Self::RevokeToken),
+        ("CreateJoinToken", Self::CreateJoinToken),
+        ("ListJoinTokens", Self::ReadAccess),
+        ("RevokeJoinToken", Self::RevokeJoinToken),
         ("ReadAudit", Self::ReadAccess),
     ];
 
