@@ -62,6 +62,9 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
     recovery_actions::blame(scene, ranking);
     absent_gpus::blame(scene, ranking);
     if ranking.len() > 1 {
+        if scene.is_of_logs() {
+            named_losses::demote_mpi_runtime(scene, ranking);
+        }
         crashes::blame_named_workers(scene, ranking);
         crashes::blame_lost_tasks(scene, ranking);
         lost_links::merge_bonds(scene, ranking);

@@ -7,6 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Timestamp};
 
 use crate::first_rank::reporting_node;
+use crate::named_servers::{EVICTED, part_of_outage};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Field with the node that a launcher lost or cannot reach.
@@ -38,6 +39,11 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     };
     for candidate in ranking.iter_mut().filter(|other| is_of_job(other)) {
         let class = candidate.class.as_str();
+        if let Some(part) = lost_server(scene, candidate) {
+            candidate.shared = Some(part);
+            candidate.blamed = Entity::Unknown;
+            continue;
+        }
         let is_lost = LOST.contains(&class);
         let support = || candidate.support.iter().map(|index| &*scene.signs[index]);
         let named = |field| support().filter_map(move |sign| sign.field(field));
@@ -64,6 +70,69 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             candidate.shared = Some(format!("nodes {}", list.join(", ")));
             candidate.blamed = Entity::Unknown;
         }
+    }
+    for candidate in ranking.iter_mut() {
+        blame_lost_task(scene, candidate);
+    }
+}
+
+/// Returns the words for the server that a client of a file system names in a log without a host: the log of a job.
+fn lost_server(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<String> {
+    let first = &scene.signs[candidate.first];
+    let is_wait = candidate.class.as_str() == classes::FILESYSTEM_HANG && !first.text.contains(EVICTED);
+    is_wait.then(|| part_of_outage(candidate.support.iter().map(|index| &*scene.signs[index])))?
+}
+
+/// Field with the task that a coordination service gave up.
+const TASK_FIELD: &str = "task";
+
+/// Blames the rank that a coordination service lists as the only one that sent no heartbeats.
+fn blame_lost_task(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
+    let Some(rank) = candidate.root_rank else { return };
+    let is_loss = candidate.class.as_str() == classes::REMOTE_WORKER_LOST && candidate.blamed == scene.job_entity();
+    let mut support = candidate.support.iter().map(|index| &scene.signs[index]);
+    let names_it = |sign: &Signal| sign.field(TASK_FIELD).and_then(|task| task.parse().ok()) == Some(rank.0);
+    if is_loss && support.any(|sign| names_it(sign)) {
+        candidate.blamed = scene.rank_entity(rank, Some(&NodeId::from("")));
+    }
+}
+
+/// Texts of a launcher of MPI when a process ended the job.
+const MPI_ENDS: [&str; 4] = [
+    "MPI_ABORT was invoked",
+    "application called MPI_Abort",
+    "noticed that process rank",
+    "detected that one or more processes exited with non-zero",
+];
+/// Texts of the runtime below MPI about itself: Open MPI, PRRTE, OpenPMIx.
+const MPI_RUNTIME: [&str; 6] = [
+    "PMIX ERROR",
+    "PMIX_ERROR",
+    "ORTE_ERROR",
+    "PRTE ERROR",
+    "PRTE_ERROR",
+    "OPAL ERROR",
+];
+
+/// Demotes errors of the runtime of MPI after the end of one of its processes: daemons that are ended lose each other.
+pub(crate) fn demote_mpi_runtime(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
+    let names = |sign: &Signal, texts: &[&str]| texts.iter().any(|text| sign.text.contains(text));
+    let ends: Vec<&Signal> = scene
+        .marks()
+        .map(|(_, sign)| sign)
+        .filter(|sign| names(sign, &MPI_ENDS))
+        .collect();
+    let follows = |sign: &Signal| {
+        let is_below = |end: &&Signal| {
+            end.evidence.node == sign.evidence.node && end.evidence.seq < sign.evidence.seq
+                || end.timed && sign.timed && end.at <= sign.at
+        };
+        names(sign, &MPI_RUNTIME) && ends.iter().any(is_below)
+    };
+    let is_consequence =
+        |candidate: &CauseCandidate| candidate.support.iter().all(|index| follows(&scene.signs[index]));
+    if ranking.iter().any(|candidate| !is_consequence(candidate)) {
+        ranking.retain(|candidate| !is_consequence(candidate));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{CauseCandidate, FailureScene, Signal};
 const SERVER_FIELD: &str = "server";
 
 /// Words of a client that its server gave up: the Lustre manual, "Handling Timeouts on a Lustre File System".
-const EVICTED: &str = "evicted by";
+pub(crate) const EVICTED: &str = "evicted by";
 
 /// Programs whose messages name servers by network identifiers (NID), `10.0.0.5@o2ib`: Lustre and its network.
 const NID_WRITERS: [&str; 2] = ["Lustre", "LNet"];

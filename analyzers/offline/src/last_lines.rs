@@ -1,8 +1,7 @@
 //! Last lines of the log of a job: the time of its last work, and a failure that they state.
 //!
 //! A line of the highest level, an exit status other than 0, and the abnormal end of a process state a failure whether or not a rule
-//! knows its class. A line of
-//! the level error about an operation that failed does so if no log shows work: programs that work report such errors too.
+//! knows its class. A line of the level error does so if no log shows work: programs that work report errors too.
 
 use rankguard_faults::line::{self, LineClock, LogLevel, ParsedLine, YearHint};
 use rankguard_faults::{Catalogue, classes};
@@ -13,6 +12,7 @@ use crate::outcome::{RunEvent, RunResult};
 use crate::outcome_records::record;
 use crate::process_end::{announces_restart, states_process_end};
 use crate::progress::is_progress;
+use crate::stated_level::stated_level;
 use crate::stream::{PlacedObservation, ReadStream};
 use crate::verdicts::{ASSUMED_YEAR, DecidingLine, OfflineCase};
 
@@ -97,12 +97,13 @@ impl LastLines {
             }
             found.raised |=
                 parsed.text.trim_start().starts_with("File \"") && parsed.text.trim_end().ends_with(", in <module>");
-            let is_fatal = parsed.level == Some(LogLevel::Critical) || is_named_fatal(parsed.text);
+            let level = stated_level(&parsed);
+            let is_fatal = level == Some(LogLevel::Critical) || is_named_fatal(parsed.text);
             let stated = || StatedFailure::new(number, &cleaned, &parsed, clock);
             let has_ended = || !is_restarted && states_process_end(parsed.text);
             if is_fatal || matches!(event, Some(RunEvent::Ended(RunResult::Failure, _))) || has_ended() {
                 found.failure = Some(stated());
-            } else if is_failed_operation(&parsed) {
+            } else if level == Some(LogLevel::Error) && !is_tried_again(parsed.text) || has_error_number(parsed.text) {
                 found.failed_operation = Some(stated());
             }
             is_restarted |= announces_restart(parsed.text);
@@ -132,30 +133,12 @@ fn is_named_fatal(text: &str) -> bool {
     word.is_some_and(|word| ["FATAL", "CRITICAL"].contains(&word))
 }
 
-/// Starts of messages about an operation that failed.
-const FAILED: [&str; 6] = [
-    "Failed to ",
-    "failed to ",
-    "Cannot ",
-    "cannot ",
-    "Could not ",
-    "Unable to ",
-];
-
-/// Returns true for a record of a logger with the level error about an operation that failed: `ERROR - Failed to launch following
-/// nodes`, and for a call that failed with a number: `initDevice(): open() failed with error: 20`.
-fn is_failed_operation(line: &ParsedLine<'_>) -> bool {
-    let is_stated = |message: &str| FAILED.iter().any(|start| message.starts_with(start));
-    line.at.is_some() && error_message(line).is_some_and(is_stated) || has_error_number(line.text)
-}
-
-/// Returns the message of a record with the level error, also behind the name of its logger: `resume:main - ERROR - text`.
-fn error_message<'a>(line: &ParsedLine<'a>) -> Option<&'a str> {
-    if line.level == Some(LogLevel::Error) {
-        return Some(line.text);
-    }
-    let (name, message) = line.text.split_once(" - ERROR - ")?;
-    (!name.contains(" - ")).then_some(message)
+/// Returns true for an error after which the program tries again.
+fn is_tried_again(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    ["retry", "retries", "trying again", "try again", "skipping", "ignoring"]
+        .iter()
+        .any(|word| lower.contains(word))
 }
 
 /// Returns true for ` failed with ... error: 20`, also of a status or a code, if the number is not 0.

@@ -45,6 +45,7 @@ mod reading;
 mod record;
 mod services;
 mod stamps;
+mod stated_level;
 mod statement;
 mod stream;
 mod tasks;

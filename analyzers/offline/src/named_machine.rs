@@ -88,7 +88,7 @@ fn node_address(text: &str) -> Option<&str> {
 pub(crate) fn lost_node(text: &str) -> Option<&str> {
     let word_after = |words: &str| text.split_once(words)?.1.split_whitespace().next().map(bare);
     if text.trim_start().starts_with("Remote daemon: [") {
-        return word_after("] on node ").filter(|name| is_node_name(name) || is_address(name));
+        return word_after("] on node ").filter(|name| is_host_name(name) || is_address(name));
     }
     if text.contains("has been marked dead") {
         return word_after(" and address: ").or_else(|| word_after(" and ip: "));
@@ -99,10 +99,24 @@ pub(crate) fn lost_node(text: &str) -> Option<&str> {
     if let Some(instance) = instance(text).filter(|_| is_taken_back(text)) {
         return Some(instance);
     }
+    // `ssh` ends with 255 for an error of its own, with any other code for the command.
+    if let Some((labels, _)) = text.split_once(": ssh exited with exit code 255") {
+        let label = labels.rsplit(": ").next().unwrap_or(labels);
+        return Some(label).filter(|name| labels.starts_with("pdsh@") && is_host_name(name));
+    }
     // Without a label the same words are of programs that copy files or code.
     let (label, _) = text.split_once(": ssh: connect to host ")?;
     let label = label.rsplit(' ').next().unwrap_or(label);
     word_after("connect to host ").filter(|name| *name == label && is_node_name(name))
+}
+
+/// Returns true for a login that the host of the line's label did not accept: `n3: ssh: connect to host n3 port 22`, without its
+/// label.
+pub(crate) fn is_refused_login(text: &str, label: &str) -> bool {
+    let host = text
+        .strip_prefix("ssh: connect to host ")
+        .and_then(|rest| rest.split(' ').next());
+    host == Some(label)
 }
 
 /// Texts with which a daemon states that its own machine was given up.
@@ -292,6 +306,9 @@ mod tests {
             ),
             ("Remote daemon: [prterun-c1-77@0,1] on node c7", Some("c7")),
             ("c7: ssh: connect to host c7 port 22: Connection timed out", Some("c7")),
+            ("Remote daemon: [[55221,0],2] on node nodeC", Some("nodeC")),
+            ("pdsh@c1: c7: ssh exited with exit code 255", Some("c7")),
+            ("pdsh@c1: c7: ssh exited with exit code 1", None),
             ("ssh: connect to host c7 port 22: Connection timed out", None),
             ("c7: ssh: connect to host c9 port 22: Connection refused", None),
             (

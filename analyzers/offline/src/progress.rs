@@ -103,8 +103,28 @@ const RATES: [&str; 8] = [
     "s/sample",
 ];
 
-/// Returns true for a line that training prints while it works: a step, an epoch or a bar together with a number.
+/// Returns true for a request that a server answered: `10.0.0.9:5134 - "POST /v1/completions HTTP/1.1" 200 OK` of an access log.
+/// Requests that read a state or a health (GET) show no work, and a client names the URL before the request.
+fn is_served(line: &str) -> bool {
+    let Some((client, request)) = line.split_once("\"POST ") else {
+        return false;
+    };
+    let status = request
+        .split_once(" HTTP/")
+        .and_then(|(_, rest)| rest.split_once("\" "));
+    let is_success = status.is_some_and(|(_, status)| {
+        let code = status.split(' ').next().unwrap_or(status);
+        code.len() == 3 && code.starts_with('2')
+    });
+    is_success && (client.ends_with(" - ") || client.ends_with("] "))
+}
+
+/// Returns true for a line that training prints while it works: a step, an epoch or a bar together with a number; and for a
+/// request that a server answered.
 pub(crate) fn is_progress(line: &str) -> bool {
+    if is_served(&line[..line.floor_char_boundary(2_000)]) {
+        return true;
+    }
     // A bar that was redrawn a thousand times is one line.
     let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
     let bar = RATES.iter().any(|rate| lower.contains(rate)) || (lower.contains("%|") && lower.contains('/'));
@@ -312,6 +332,21 @@ mod tests {
         assert!(is_progress("(node-0 pid=26831) Local Rank: 0, Epoch: 10, Training ..."));
         assert!(is_progress(
             "[2019-03-21 16:44:32,244 INFO] Step 50/200000; acc:   4.12; ppl: 2917.26"
+        ));
+        assert!(is_progress(
+            "INFO:     10.2.0.9:51344 - \"POST /v1/completions HTTP/1.1\" 200 OK"
+        ));
+        assert!(is_progress(
+            "10.2.0.9 - - [30/Nov/2026:10:00:00 +0000] \"POST /v1/completions HTTP/1.1\" 200 512"
+        ));
+        assert!(!is_progress(
+            "INFO:     10.2.0.9:51344 - \"POST /v1/completions HTTP/1.1\" 500 Internal Server Error"
+        ));
+        assert!(!is_progress(
+            "INFO:     10.2.0.9:51344 - \"GET /health HTTP/1.1\" 200 OK"
+        ));
+        assert!(!is_progress(
+            "DEBUG https://hub.example.org:443 \"POST /x HTTP/1.1\" 200 12"
         ));
         assert!(!is_progress("Step 3, exit code: 1"));
         assert!(!is_progress("epoch 3, retries: 2"));

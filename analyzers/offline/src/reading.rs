@@ -25,7 +25,8 @@ use crate::daemon_ends;
 use crate::dead_actors::DeadActors;
 use crate::last_lines::LastLines;
 use crate::named_machine::{
-    described_node, is_of_machine, kubelet_host, lost_node, lost_peer, named_pod, node_in, states_own_loss,
+    described_node, is_of_machine, is_refused_login, kubelet_host, lost_node, lost_peer, named_pod, node_in,
+    states_own_loss,
 };
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
@@ -565,7 +566,8 @@ fn marks_with_origin(observation: &LogObservation, entity: &Entity, node: Option
             mark.fields.fill(POD_FIELD, pod);
         }
         let own = || host.or(node.map(NodeId::as_str)).filter(|_| states_own_loss(text));
-        if let Some(lost) = lost_node(text).or_else(own) {
+        let labelled = || host.filter(|host| is_refused_login(text, host));
+        if let Some(lost) = lost_node(text).or_else(own).or_else(labelled) {
             mark.fields.fill(LOST_NODE_FIELD, lost);
         }
         if let Some(peer) = lost_peer(text) {

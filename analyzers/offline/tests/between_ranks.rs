@@ -91,3 +91,36 @@ fn a_failure_without_a_reason_in_a_drill_of_killing_is_what_the_drill_did() {
     ]);
     assert_eq!((both.class.as_str(), both.root_rank), ("cuda-oom", Some(Rank(3))));
 }
+
+/// Text of `ProcessGroupNCCL.cpp` before process groups had names.
+fn timed_out(rank: u32, number: u32, op: &str) -> String {
+    format!(
+        "{rank}: [rank{rank}]:[E1130 03:41:22.{rank:03} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective \
+         operation timeout: WorkNCCL(SeqNum={number}, OpType={op}, NumelIn=64, NumelOut=64, Timeout(ms)=1800000) ran for \
+         1800071 milliseconds before timing out.\n"
+    )
+}
+
+#[test]
+fn the_rank_that_is_behind_is_the_one_that_others_wait_for() {
+    let behind: String = (0..6)
+        .map(|rank| timed_out(rank, 42 - u32::from(rank == 4), "ALLREDUCE"))
+        .collect();
+    let cases = crate::folders::diagnose(&[("run.log", behind.as_str())]);
+    assert_eq!(cases.len(), 1, "{cases:?}");
+    assert_eq!(
+        (cases[0].class.as_str(), cases[0].root_rank.map(|rank| rank.0)),
+        ("hang-stalled-ranks", Some(4)),
+        "{cases:?}"
+    );
+    let op = |rank| if rank == 4 { "BROADCAST" } else { "ALLREDUCE" };
+    let mixed: String = (0..6).map(|rank| timed_out(rank, 42, op(rank))).collect();
+    let case = &crate::folders::diagnose(&[("run.log", mixed.as_str())])[0];
+    assert_eq!(case.class, "collective-mismatch", "{case:?}");
+    let told = "rank 4 in BROADCAST number 42, ranks 0, 1, 2 and 2 others in ALLREDUCE number 42";
+    assert!(
+        case.reasoning.iter().any(|line| line.contains(told)),
+        "{:?}",
+        case.reasoning
+    );
+}

@@ -329,3 +329,66 @@ fn services_file_systems_and_networks_are_blamed_for_their_own_errors() {
     let name = "socket.gaierror: [Errno -2] Name or service not known\n";
     assert_eq!(only("run.log", name).blamed, "the job");
 }
+
+/// Texts of Open MPI (`help-errmgr-base.txt`), pdsh, the coordination service of XLA and Lustre.
+#[test]
+fn a_line_that_names_the_lost_machine_gives_the_blame() {
+    let daemon = "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[55221,0],0] on node nodeA\n  Remote \
+                  daemon: [[55221,0],2] on node nodeC\n";
+    check("run.log", daemon, "remote-worker-lost", "node nodeC");
+    let login = "worker-3: ssh: connect to host worker-3 port 22: Connection refused\npdsh@worker-1: worker-3: ssh exited with \
+                 exit code 255\n";
+    check("run.log", login, "ssh-failure", "node worker-3");
+    let task = "E1130 07:55:10.000000   881 coordination_service.cc:1441] The following tasks are unhealthy (stopped sending \
+                heartbeats):\n/job:jax_worker/replica:0/task:3\n";
+    check("run.log", task, "remote-worker-lost", "rank 3");
+    let server = "LustreError: 11-0: lfs01-OST0003-osc-ffff88: operation ost_read to node 10.0.0.5@o2ib failed: rc = \
+                  -107\nLustre: lfs01-OST0003-osc-ffff88: Connection to lfs01-OST0003 (at 10.0.0.5@o2ib) was lost; in progress \
+                  operations using this service will wait for recovery to complete\n";
+    check("run.log", server, "filesystem-hang", "server 10.0.0.5@o2ib");
+}
+
+#[test]
+fn errors_of_the_mpi_runtime_follow_from_an_abort() {
+    let abort = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n";
+    let runtime = "[nodeA:22011] PMIX ERROR: UNREACHABLE in file server/pmix_server.c at line 2198\n";
+    let error = "[1,2]<stderr>:Traceback (most recent call last):\n[1,2]<stderr>:  File \"train.py\", line 77, in \
+                 <module>\n[1,2]<stderr>:    y = batch[\"labels\"]\n[1,2]<stderr>:KeyError: 'labels'\n";
+    assert_eq!(only("run.log", &format!("{error}{abort}{runtime}")).class, "key-error");
+    assert_eq!(
+        only("run.log", &format!("{abort}{runtime}")).class,
+        "launcher-child-failed"
+    );
+    assert_eq!(only("run.log", runtime).class, "rendezvous-failure");
+}
+
+#[test]
+fn requests_that_a_server_failed_or_that_clients_left_are_no_failures_of_others() {
+    let request =
+        |status: &str| format!("INFO:     10.2.0.9:51390 - \"POST /v1/chat/completions HTTP/1.1\" {status}\n");
+    let [failed, served] = ["500 Internal Server Error", "200 OK"].map(request);
+    assert!(
+        diagnose(&[(
+            "serve.log",
+            &format!("{served}{failed}{served}INFO:     Shutting down\n")
+        )])
+        .is_empty()
+    );
+    assert!(diagnose(&[("serve.log", &failed)]).is_empty());
+    let left = "INFO 11-30 08:11:12 [async_llm.py:411] Request cmpl-1 aborted.\nConnectionResetError: [Errno 104] Connection \
+                reset by peer\n";
+    assert!(diagnose(&[("serve.log", &format!("{served}{left}{served}"))]).is_empty());
+    let died = "(EngineCore_DP0 pid=312) ERROR 11-30 12:31:07 [multiproc_executor.py:230] Worker proc VllmWorker-2 died \
+                unexpectedly, shutting down executor.\n";
+    let case = only("serve.log", &format!("{served}{died}{failed}"));
+    assert_ne!(case.class, "external-service-unavailable", "{case:?}");
+    let hub =
+        "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://hub.example.org/m\n";
+    assert_eq!(only("run.log", hub).class, "external-service-unavailable");
+}
+
+#[test]
+fn an_exit_code_alone_shows_no_rejected_command_line() {
+    let case = only("run.log", "srun: error: n1: task 3: Exited with exit code 2\n");
+    assert_ne!(case.class, "argparse-error", "{case:?}");
+}

@@ -82,3 +82,30 @@ fn a_daemon_of_jobs_that_ends_is_a_failure_and_another_daemon_is_none() {
         assert!(cases.is_empty(), "{log}: {cases:?}");
     }
 }
+
+#[test]
+fn levels_of_usual_loggers_state_a_failure_if_no_log_shows_work() {
+    for line in [
+        "level=fatal msg=\"worker pool went away\"",
+        "{\"level\":\"fatal\",\"msg\":\"worker pool went away\"}",
+        "2026-11-30 10:00:00,123 - trainer - FATAL - worker pool went away",
+        "ERROR: worker pool went away",
+        "2026-11-30T10:00:00Z ERROR worker pool went away",
+        "[ERROR] worker pool went away",
+        "ERROR:root:worker pool went away",
+        "2026-11-30 10:00:00.123 | ERROR    | main:run:7 - worker pool went away",
+        "E1130 10:00:00.123456  881 pool.cc:7] worker pool went away",
+    ] {
+        let cases = diagnose(&[("job.log", line)]);
+        assert_eq!(cases.len(), 1, "{line}: {cases:?}");
+        assert_eq!(cases[0].class, "unknown", "{line}");
+    }
+    for line in [
+        "level=error msg=\"pool is busy, retrying\"",
+        "level=info msg=\"0 errors\"",
+        "{\"level\":\"info\",\"msg\":\"error rate 0\"}",
+        "ERROR: worker pool went away\nstep 41 loss 2.0",
+    ] {
+        assert!(diagnose(&[("job.log", line)]).is_empty(), "{line}");
+    }
+}

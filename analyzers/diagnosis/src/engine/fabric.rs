@@ -272,22 +272,30 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
     let ops: BTreeSet<_> = works.values().map(|(_, work)| &work.op).collect();
     let has_sizes = scene.has_fault_ends && ops.len() == 1 && shapes.len() > 1;
     let numbers: BTreeSet<_> = works.values().map(|(_, work)| work.seq).collect();
+    // Equal collectives with other numbers are those of a rank that is behind.
+    if scene.is_of_logs() && shapes.len() == 1 {
+        return None;
+    }
     let score = match (shapes.len() > 1, numbers.len() > 1) {
         (true, true) => 0.85,
         (true, false) => 0.8,
         (false, true) => 0.55,
         (false, false) => return None,
     };
-    let told: Vec<_> = works
-        .iter()
-        .take(4)
-        .map(|(rank, (_, work))| {
-            let number = work.seq.map_or_else(String::new, |seq| format!(" number {seq}"));
-            let elements = work.elements.filter(|_| has_sizes);
-            let size = elements.map_or_else(String::new, |elements| format!(" of {elements} elements"));
-            format!("rank {rank} in {}{number}{size}", work.op)
-        })
-        .collect();
+    let collective = |work: &TimedOutCollective| {
+        let number = work.seq.map_or_else(String::new, |seq| format!(" number {seq}"));
+        let elements = work.elements.filter(|_| has_sizes);
+        let size = elements.map_or_else(String::new, |elements| format!(" of {elements} elements"));
+        format!("{}{number}{size}", work.op)
+    };
+    let told: Vec<String> = if scene.is_of_logs() {
+        in_groups(works, collective)
+    } else {
+        let first = works.iter().take(4);
+        first
+            .map(|(rank, (_, work))| format!("rank {rank} in {}", collective(work)))
+            .collect()
+    };
     let mut candidate = CauseCandidate::new(
         classes::COLLECTIVE_MISMATCH,
         scene.job_entity(),
@@ -301,6 +309,29 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
         told.join(", ")
     ));
     Some(candidate)
+}
+
+/// Returns the collectives in which ranks waited, each with its ranks: `rank 11 in ALLREDUCE number 7`, `ranks 0, 1, 2 and 12
+/// others in BROADCAST number 7`. At most four, those of the fewest ranks first.
+fn in_groups(
+    works: &BTreeMap<Rank, (usize, TimedOutCollective)>,
+    collective: impl Fn(&TimedOutCollective) -> String,
+) -> Vec<String> {
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (rank, (_, work)) in works {
+        groups.entry(collective(work)).or_default().push(rank.to_string());
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, ranks)| ranks.len());
+    let named = groups
+        .into_iter()
+        .take(4)
+        .map(|(waited, ranks)| match ranks.as_slice() {
+            [one] => format!("rank {one} in {waited}"),
+            all if all.len() <= 4 => format!("ranks {} in {waited}", all.join(", ")),
+            all => format!("ranks {} and {} others in {waited}", all[..3].join(", "), all.len() - 3),
+        });
+    named.collect()
 }
 
 /// Parses the number of the newest collective that a rank enqueued, and its process group, from a message of PyTorch's
@@ -330,6 +361,11 @@ fn rank_behind(
             groups.entry(group).or_default().entry(rank).or_insert((index, number));
         }
     }
+    // Messages of older versions name no process group; equal operations and sizes are of one.
+    let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
+    if groups.is_empty() && shapes.len() == 1 {
+        groups.entry("").or_default();
+    }
     // A collective that timed out was enqueued; its message names no process group.
     if let [ranks] = groups.values_mut().collect::<Vec<_>>().as_mut_slice() {
         for (rank, (index, work)) in works {
@@ -353,7 +389,7 @@ fn rank_behind(
         candidate.root_rank = Some(*rank);
         candidate.support.extend(ranks.values().map(|(index, _)| *index));
         candidate.notes.push(format!(
-            "Rank {rank} had enqueued collective {number}, and the {} others {newest}: they waited for it.",
+            "Rank {rank} was behind: its newest collective was number {number}, that of the {} others {newest}; they waited for it.",
             ranks.len() - 1
         ));
         Some(candidate)

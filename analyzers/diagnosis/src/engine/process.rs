@@ -309,7 +309,8 @@ fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     })?;
     // A code with a meaning of its own is more specific than a failed child.
     let (class, score, why) = match code {
-        2 => (
+        // Shells, compilers and many programs end with 2 as well.
+        2 if !scene.is_of_logs() => (
             classes::ARGPARSE_ERROR,
             0.7,
             "which is how one ends whose command line was not accepted",

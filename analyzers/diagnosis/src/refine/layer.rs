@@ -132,6 +132,10 @@ pub(super) fn of<'s>(
         };
         return Some((UNKNOWN_LAYER, why.to_owned()));
     }
+    if class == classes::RANK_EXIT_UNKNOWN && scene.has_local_causes() {
+        let why = "The program ended without a message, so its end belongs to no known layer.";
+        return Some((UNKNOWN_LAYER, why.to_owned()));
+    }
     if is_stopped(scene, candidate) {
         let why = if stands_for_several(scene, candidate) {
             "A signal stopped their processes (state T), and nothing shows who sent it, so it belongs to no known layer."
