@@ -63,7 +63,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
     absent_gpus::blame(scene, ranking);
     if ranking.len() > 1 {
         if scene.is_of_logs() {
-            named_losses::demote_mpi_runtime(scene, ranking);
+            named_losses::without_mpi_runtime(scene, ranking);
         }
         crashes::blame_named_workers(scene, ranking);
         crashes::blame_lost_tasks(scene, ranking);
@@ -99,6 +99,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         crashes::blame_named_tasks(scene, ranking);
         kill_senders::blame(scene, ranking);
         named_losses::blame(scene, ranking);
+        named_losses::blame_parts(scene, ranking);
         named_losses::note_boots(scene, ranking);
     }
 }

@@ -39,11 +39,6 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     };
     for candidate in ranking.iter_mut().filter(|other| is_of_job(other)) {
         let class = candidate.class.as_str();
-        if let Some(part) = lost_server(scene, candidate) {
-            candidate.shared = Some(part);
-            candidate.blamed = Entity::Unknown;
-            continue;
-        }
         let is_lost = LOST.contains(&class);
         let support = || candidate.support.iter().map(|index| &*scene.signs[index]);
         let named = |field| support().filter_map(move |sign| sign.field(field));
@@ -71,8 +66,18 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             candidate.blamed = Entity::Unknown;
         }
     }
-    for candidate in ranking.iter_mut() {
-        blame_lost_task(scene, candidate);
+}
+
+/// Blames the server of a file system and the task of a job that lines of the job's log name as lost.
+pub(crate) fn blame_parts(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_of_job = |candidate: &CauseCandidate| candidate.blamed == scene.job_entity() && candidate.shared.is_none();
+    for candidate in ranking.iter_mut().filter(|other| is_of_job(other)) {
+        if let Some(part) = lost_server(scene, candidate).filter(|_| candidate.root_rank.is_none()) {
+            candidate.shared = Some(part);
+            candidate.blamed = Entity::Unknown;
+        } else {
+            blame_lost_task(scene, candidate);
+        }
     }
 }
 
@@ -114,8 +119,8 @@ const MPI_RUNTIME: [&str; 6] = [
     "OPAL ERROR",
 ];
 
-/// Demotes errors of the runtime of MPI after the end of one of its processes: daemons that are ended lose each other.
-pub(crate) fn demote_mpi_runtime(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
+/// Removes errors of the runtime of MPI after the end of one of its processes: daemons that are ended lose each other.
+pub(crate) fn without_mpi_runtime(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     let names = |sign: &Signal, texts: &[&str]| texts.iter().any(|text| sign.text.contains(text));
     let ends: Vec<&Signal> = scene
         .marks()

@@ -228,7 +228,7 @@ fn every_final_state_of_slurm_that_is_no_success_is_a_failure() {
         ("RUNNING", "0:0", None),
         ("REQUEUED", "0:0", None),
         ("FAILED", "1:0", Some("launcher-child-failed")),
-        ("FAILED", "2:0", Some("argparse-error")),
+        ("FAILED", "2:0", Some("launcher-child-failed")),
         ("FAILED", "0:9", Some("killed-by-signal")),
         ("FAILED", "137:0", Some("killed-by-signal")),
         ("FAILED", "0:11", Some("segfault")),

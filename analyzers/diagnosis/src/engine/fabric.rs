@@ -282,20 +282,7 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
         (false, true) => 0.55,
         (false, false) => return None,
     };
-    let collective = |work: &TimedOutCollective| {
-        let number = work.seq.map_or_else(String::new, |seq| format!(" number {seq}"));
-        let elements = work.elements.filter(|_| has_sizes);
-        let size = elements.map_or_else(String::new, |elements| format!(" of {elements} elements"));
-        format!("{}{number}{size}", work.op)
-    };
-    let told: Vec<String> = if scene.is_of_logs() {
-        in_groups(works, collective)
-    } else {
-        let first = works.iter().take(4);
-        first
-            .map(|(rank, (_, work))| format!("rank {rank} in {}", collective(work)))
-            .collect()
-    };
+    let told = waits(scene, works, has_sizes);
     let mut candidate = CauseCandidate::new(
         classes::COLLECTIVE_MISMATCH,
         scene.job_entity(),
@@ -309,6 +296,27 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
         told.join(", ")
     ));
     Some(candidate)
+}
+
+/// Returns the words for the collectives in which ranks waited; those of logs have all ranks, in groups.
+fn waits(
+    scene: &FailureScene<'_>,
+    works: &BTreeMap<Rank, (usize, TimedOutCollective)>,
+    has_sizes: bool,
+) -> Vec<String> {
+    let collective = |work: &TimedOutCollective| {
+        let number = work.seq.map_or_else(String::new, |seq| format!(" number {seq}"));
+        let elements = work.elements.filter(|_| has_sizes);
+        let size = elements.map_or_else(String::new, |elements| format!(" of {elements} elements"));
+        format!("{}{number}{size}", work.op)
+    };
+    if scene.is_of_logs() {
+        return in_groups(works, collective);
+    }
+    let first = works.iter().take(4);
+    first
+        .map(|(rank, (_, work))| format!("rank {rank} in {}", collective(work)))
+        .collect()
 }
 
 /// Returns the collectives in which ranks waited, each with its ranks: `rank 11 in ALLREDUCE number 7`, `ranks 0, 1, 2 and 12
@@ -345,15 +353,15 @@ fn enqueued(text: &str) -> Option<(&str, u64)> {
     Some((group, rest[..end].parse().ok()?))
 }
 
-/// Returns the only rank that has not enqueued the collective for which the other ranks of its process group wait.
-fn rank_behind(
-    scene: &FailureScene<'_>,
+/// Number of the newest collective of each rank of a process group, with the index of its signal.
+type EnqueuedNumbers<'a> = BTreeMap<&'a str, BTreeMap<Rank, (usize, u64)>>;
+
+/// Returns the newest collectives that ranks enqueued, as far as watchdogs state them.
+fn enqueued_numbers<'s>(
+    scene: &'s FailureScene<'_>,
     works: &BTreeMap<Rank, (usize, TimedOutCollective)>,
-) -> Option<CauseCandidate> {
-    if !scene.is_of_logs() {
-        return None;
-    }
-    let mut groups: BTreeMap<&str, BTreeMap<Rank, (usize, u64)>> = BTreeMap::new();
+) -> EnqueuedNumbers<'s> {
+    let mut groups: EnqueuedNumbers<'s> = BTreeMap::new();
     for (index, sign) in scene.marks() {
         if let Some(rank) = sign.entity.rank()
             && let Some((group, number)) = enqueued(&sign.text)
@@ -374,6 +382,18 @@ fn rank_behind(
             }
         }
     }
+    groups
+}
+
+/// Returns the only rank that has not enqueued the collective for which the other ranks of its process group wait.
+fn rank_behind(
+    scene: &FailureScene<'_>,
+    works: &BTreeMap<Rank, (usize, TimedOutCollective)>,
+) -> Option<CauseCandidate> {
+    if !scene.is_of_logs() {
+        return None;
+    }
+    let groups = enqueued_numbers(scene, works);
     groups.values().find_map(|ranks| {
         let newest = ranks.values().map(|(_, number)| *number).max()?;
         let mut behind = ranks.iter().filter(|(_, (_, number))| *number < newest);

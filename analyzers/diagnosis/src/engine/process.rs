@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role, SUPERVISOR_LOST};
+use rankguard_model::{Entity, EvidenceSource, NodeId, ProcessExit, Rank, Role, SUPERVISOR_LOST};
 
 use super::{FailureFamily, add, confidence, same_node};
 use crate::exit_class::{ended_how, exit_class, signal_name};
@@ -309,8 +309,8 @@ fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     })?;
     // A code with a meaning of its own is more specific than a failed child.
     let (class, score, why) = match code {
-        // Shells, compilers and many programs end with 2 as well.
-        2 if !scene.is_of_logs() => (
+        // A scheduler starts programs of any kind, and many of them end with 2 for other reasons.
+        2 if !scene.is_of_logs() || sign.source != EvidenceSource::Scheduler => (
             classes::ARGPARSE_ERROR,
             0.7,
             "which is how one ends whose command line was not accepted",

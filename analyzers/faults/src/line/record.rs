@@ -83,7 +83,12 @@ pub(super) fn lines(raw: &[u8]) -> Option<String> {
     let rank =
         of(&RANKS).filter(|rank| !rank.is_empty() && rank.len() <= 7 && rank.bytes().all(|b| b.is_ascii_digit()));
     let rank = rank.map(|rank| format!("[rank{rank}]: "));
-    let graded = at.as_deref().map(|at| format!("{at} {}: ", name(level)));
+    // Without a time the level of a fatal record is a part of its message, as in `CRITICAL: text`.
+    let is_fatal = level == LogLevel::Critical;
+    let graded = match at.as_deref() {
+        Some(at) => Some(format!("{at} {}: ", name(level))),
+        None => is_fatal.then(|| format!("{}: ", name(level))),
+    };
     let [graded, host, rank] = [graded, host, rank].map(Option::unwrap_or_default);
     let is_error = |key: &str| ERRORS.contains(&key.rsplit('.').next().unwrap_or(key));
     let errors = members.iter().filter(|(key, value)| is_error(key) && value != message);
