@@ -447,8 +447,8 @@ class Session:
             self._warned_void = True
             step, reason = failures[0]
             warnings.warn(
-                f"the checkpoint of step {step} is void: {reason}; training goes on, an earlier commit stands if there is one, and "
-                "rankguard.counts() has those that follow",
+                f"the checkpoint of step {step} is void: {reason}; training goes on, an earlier commit stands if there is "
+                "one, and rankguard.counts() has those that follow",
                 RuntimeWarning,
                 stacklevel=4,
             )
