@@ -5,6 +5,7 @@ mod environment;
 mod exit_message;
 mod last_output;
 mod launch;
+mod loss_watch;
 mod place;
 mod port_range;
 mod rank_logs;

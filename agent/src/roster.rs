@@ -5,6 +5,7 @@
 
 mod line;
 mod pace;
+mod trainer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -24,6 +25,7 @@ use crate::views::RankView;
 pub(crate) use line::RankSender;
 pub(crate) use pace::RankSilence;
 use pace::StepPace;
+pub(crate) use trainer::EndedTrainer;
 
 /// Time for which an ended rank is retained.
 const MEMORY: Duration = Duration::from_secs(60);
@@ -77,6 +79,10 @@ struct RosterEntry {
     reads_failures: bool,
     /// Connection over which the rank can be asked to leave its generation.
     leaver: Option<RankSender>,
+    /// Process that trains: the first that reported a step or saved.
+    trainer: Option<u32>,
+    /// True once a later process of the rank was refused.
+    refused_process: bool,
     /// Newest calls for its generation, sent to a rank that connects after they were made.
     calls: VecDeque<(u64, CheckpointCall)>,
 }
@@ -134,6 +140,8 @@ impl RankRoster {
             line: None,
             reads_failures: false,
             leaver: None,
+            trainer: None,
+            refused_process: false,
             calls: VecDeque::new(),
         };
         ranks.insert(rank, entry);

@@ -26,6 +26,10 @@ const CONTROLLER: &str = "RANKGUARD_TEST_CONTROLLER";
 /// File to which the rank process writes how it was received, and the rank that it claims to be.
 const OUTCOME: &str = "RANKGUARD_TEST_OUTCOME";
 const CLAIM: &str = "RANKGUARD_TEST_CLAIM";
+/// Set if the rank process reports the end of its work.
+const FINISHES: &str = "RANKGUARD_TEST_FINISHES";
+/// Set if the rank process restores before it makes a step.
+const RESTORES: &str = "RANKGUARD_TEST_RESTORES";
 
 /// Not a test of its own: the agent process of the tests below.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +51,16 @@ fn rank_process() {
     let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
     let told = match RankClient::connect(&env) {
         Ok(client) => {
-            client.expect("there is an agent").step(Step(7), None, 1.0);
+            let mut client = client.expect("there is an agent");
+            if std::env::var(RESTORES).is_ok() {
+                let restored = client.restore(&[]);
+                std::fs::write(&outcome, format!("{restored:?}")).unwrap();
+                return;
+            }
+            client.step(Step(7), None, 1.0);
+            if std::env::var(FINISHES).is_ok() {
+                client.done().unwrap();
+            }
             // The step mark is on its way when the process ends.
             std::thread::sleep(Duration::from_millis(500));
             "welcome".to_owned()
@@ -93,6 +106,10 @@ async fn outcome(path: &Path) -> String {
 
 /// Starts two ranks, each with a shell script in which `$RANK_PROCESS` acts for a rank.
 async fn ranks(dir: &Path, controller: &FakeController, script: &str) {
+    ranks_with_store(dir, controller, script, "").await;
+}
+
+async fn ranks_with_store(dir: &Path, controller: &FakeController, script: &str, store: &str) {
     let program = std::env::current_exe().unwrap();
     let words = format!("{} rank_process --exact --nocapture", program.display());
     let mut order = launch(1, &["sh", "-c", &script.replace("$RANK_PROCESS", &words)]);
@@ -104,6 +121,7 @@ async fn ranks(dir: &Path, controller: &FakeController, script: &str) {
         })
         .to_vec();
     order.env.insert("OUT".to_owned(), dir.display().to_string());
+    order.checkpoint_store = store.to_owned();
     controller.order(&AgentOrder::Launch(order)).await;
 }
 
@@ -217,4 +235,39 @@ async fn connections_that_say_nothing_end_and_are_bounded() {
     for rank in [0, 1] {
         assert_eq!(outcome(&dir.path().join(format!("own-{rank}"))).await, "welcome");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_of_a_rank_neither_joins_nor_restores_in_a_generation() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let store = dir.path().join("store");
+    std::fs::create_dir(&store).unwrap();
+    let controller = FakeController::start(true).await;
+    let _agent = Process::agent(&state, &controller);
+    controller.joined(1).await;
+    // Rank 0 is started again after an error. Rank 1 reports the end of its work before another program begins.
+    let script = "export RANKGUARD_TEST_OUTCOME\n\
+                  test $RANK = 1 && export RANKGUARD_TEST_FINISHES=1\n\
+                  RANKGUARD_TEST_OUTCOME=$OUT/first-$RANK $RANK_PROCESS\n\
+                  RANKGUARD_TEST_OUTCOME=$OUT/second-$RANK $RANK_PROCESS\n\
+                  RANKGUARD_TEST_RESTORES=1 RANKGUARD_TEST_OUTCOME=$OUT/third-$RANK $RANK_PROCESS\n\
+                  exec sleep 300";
+    ranks_with_store(dir.path(), &controller, script, store.to_str().unwrap()).await;
+    for name in ["first-0", "first-1", "second-1"] {
+        assert_eq!(outcome(&dir.path().join(name)).await, "welcome", "{name}");
+    }
+    for name in ["second-0", "third-0"] {
+        let told = outcome(&dir.path().join(name)).await;
+        assert!(told.contains("cannot continue the work of rank 0"), "{name}: {told}");
+        assert!(told.contains("made step 7 and has ended"), "{name}: {told}");
+    }
+    let told = outcome(&dir.path().join("third-1")).await;
+    assert!(told.contains("can neither restore nor save for rank 1"), "{told}");
+    let reported = |evidence: &rankguard_model::Evidence| {
+        let mut marks = evidence.marks.iter();
+        marks.any(|mark| mark.signature == "agent.refused-process")
+    };
+    let reports = controller.all().into_iter().filter(reported).count();
+    assert_eq!(reports, 1, "each rank is reported once");
 }

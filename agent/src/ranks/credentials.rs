@@ -63,6 +63,11 @@ impl PeerProcess {
 }
 
 impl PeerProcess {
+    /// Returns its process id; 0 if the process is in a namespace that is not visible here.
+    pub(super) fn pid(self) -> u32 {
+        self.pid
+    }
+
     /// Returns true if this is the process of the rank itself, and not one that it started.
     pub(super) fn is_process_of(self, rank: &RankRef, running: &[RunningRank]) -> bool {
         let mut running = running.iter();

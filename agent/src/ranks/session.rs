@@ -1,5 +1,7 @@
 //! Session with one rank.
 
+mod second_process;
+
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -21,6 +23,7 @@ use crate::intake::EvidenceIntake;
 use crate::packets::PacketChannel;
 use crate::pending_evidence::PendingEvidence;
 use crate::ranks::credentials::{PeerCheck, PeerProcess};
+use crate::ranks::loss_watch::LossWatch;
 use crate::ranks::room::{CountedSession, SessionLimits};
 use crate::ranks::throttle::TokenBucket;
 use crate::roster::{RankRoster, RankSender};
@@ -77,6 +80,7 @@ pub(super) struct RankSession {
     pause: Duration,
     reported: Option<Instant>,
     held_back: Option<PendingEvidence>,
+    losses: LossWatch,
 }
 
 /// Failure that ended a session before its rank ended.
@@ -93,6 +97,8 @@ enum SessionFailure {
 /// Rank that has identified itself.
 struct IdentifiedRank {
     rank: RankRef,
+    /// Process id of the peer; 0 if it is in another namespace.
+    pid: u32,
     launch: Arc<LaunchOrder>,
     desk: RankService,
 }
@@ -115,6 +121,7 @@ impl RankSession {
             pause: context.pause,
             reported: None,
             held_back: None,
+            losses: LossWatch::default(),
         })
     }
 
@@ -157,6 +164,11 @@ impl RankSession {
             self.send_message(Said::Refused(v1::Refused { reason: reason.clone() }))?;
             return Err(SessionFailure::Protocol(reason));
         }
+        if let Some(earlier) = self.roster.ended_trainer(&rank, peer.pid())
+            && !earlier.is_finished
+        {
+            return self.refuse_process(&rank, peer.pid(), &earlier);
+        }
         if hello.leaves && !peer.is_process_of(&rank, &self.roster.running()) {
             // The supervisor would keep its parent.
             return self.refuse("it is not the process that the agent started, but one below it".to_owned());
@@ -174,7 +186,13 @@ impl RankSession {
             self.roster.follows(&rank, &self.line, hello.reads_failures);
         }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
-        let known = IdentifiedRank { rank, launch, desk };
+        let pid = peer.pid();
+        let known = IdentifiedRank {
+            rank,
+            pid,
+            launch,
+            desk,
+        };
         while let Some(heard) = self.receive_message(&mut reader, None)? {
             self.pace(&heard);
             self.answer(&known, heard)?;
@@ -233,6 +251,7 @@ impl RankSession {
             ));
             return Ok(());
         }
+        self.check_trainer(known, &heard)?;
         match heard {
             Heard::Hello(_) => Err(SessionFailure::Protocol("it said twice who it is".to_owned())),
             Heard::Left(_) => Err(SessionFailure::Protocol(
@@ -347,6 +366,13 @@ impl RankSession {
     fn progress(&mut self, known: &IdentifiedRank, done: &v1::StepDone) {
         let step = Step(done.step);
         self.roster.stepped(&known.rank, step);
+        let at = Timestamp(done.at_ns);
+        let found = self.losses.observe(known.rank.rank, step, done.loss, Instant::now());
+        if let Some((body, found)) = found {
+            let entity = self.roster.entity(&known.rank);
+            let report = PendingEvidence::now(EvidenceSource::Ranks, entity, body).at(at);
+            self.intake.push(report.marked(vec![found]));
+        }
         let body = EvidenceBody::Progress {
             step,
             loss: done.loss,
@@ -354,7 +380,7 @@ impl RankSession {
             own_ms: done.own_ms.filter(|own| own.is_finite() && *own >= 0.0),
         };
         let entity = self.roster.entity(&known.rank);
-        let sighting = PendingEvidence::now(EvidenceSource::Ranks, entity, body).at(Timestamp(done.at_ns));
+        let sighting = PendingEvidence::now(EvidenceSource::Ranks, entity, body).at(at);
         match self.reported {
             Some(since) if since.elapsed() < self.pause => self.held_back = Some(sighting),
             last => {

@@ -9,6 +9,9 @@ use crate::scope::ScopeRef;
 use crate::signal_ref::{MeaningRef, SignalRef};
 use crate::{DraftPolicy, JobContext, PlacementIndex};
 
+/// Signature of the agents' reports of a loss that is not finite.
+const LOSS_SIGNATURE: &str = "ranks.loss";
+
 /// Calls `each` with every scope of a sign: for a machine each job on it that `concerns` accepts, or the node itself if
 /// `each` returns false for all of them, because their work has ended.
 pub(crate) fn each_scope<'a>(
@@ -52,7 +55,7 @@ pub(crate) fn each_scope<'a>(
 }
 
 /// Returns true if a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an
-/// outright fault, a checkpoint that could not be stored although training continues. A message of a program is a
+/// outright fault, a checkpoint that could not be stored although training continues, a loss that is not finite. A message of a program is a
 /// failure only if the program then ends, so it is remembered until that happens.
 pub(crate) fn opens(glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
     match glimpse.meaning {
@@ -60,6 +63,8 @@ pub(crate) fn opens(glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
         MeaningRef::Mark(mark) if glimpse.source == EvidenceSource::Checkpoint => mark.role == Role::Root,
         // Sequence 0 is a fact of the caller, submitted only if it matters.
         MeaningRef::Mark(_) if glimpse.evidence.seq.0 == 0 => true,
+        // The rank reports it with each step until it ends, and goes on.
+        MeaningRef::Mark(mark) if mark.signature == LOSS_SIGNATURE => glimpse.source == EvidenceSource::Ranks,
         MeaningRef::Mark(mark) => {
             mark.role == Role::Root
                 && glimpse.source != EvidenceSource::JobLog

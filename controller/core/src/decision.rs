@@ -28,6 +28,7 @@ mod nodes;
 mod planning;
 mod preparation;
 mod present_faults;
+mod rank_notes;
 mod refusals;
 mod replica_differences;
 mod restores;

@@ -36,6 +36,7 @@ use crate::launch_record::LaunchRecord;
 use crate::planned_wait::PlannedWait;
 use crate::planner::restarts::RestartRecord;
 use crate::progress_mark::ProgressMark;
+use crate::rank_notes::RankNotes;
 use crate::restore_report::RestoreReport;
 use crate::start_record::StartRecord;
 use crate::step_times::StepTimes;
@@ -141,6 +142,9 @@ pub struct Job {
     /// Signs of life of this generation besides steps.
     #[serde(default)]
     pub(crate) activity: JobActivity,
+    /// Reports of the ranks of this generation that are shown and restart nothing.
+    #[serde(default, skip_serializing_if = "RankNotes::is_empty")]
+    pub(crate) rank_notes: RankNotes,
     /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     growth: Option<PendingGrowth>,
@@ -229,6 +233,7 @@ impl Job {
             fruitless: 0,
             progress_mark: ProgressMark::default(),
             activity: JobActivity::default(),
+            rank_notes: RankNotes::default(),
             growth: None,
             preparation: None,
             spares: BTreeSet::new(),
@@ -406,7 +411,27 @@ impl Job {
     /// Returns the committed checkpoints and complete attempts that retention keeps.
     pub fn retained_checkpoints(&self, policy: &CheckpointPolicy, now: Timestamp) -> Vec<CheckpointId> {
         let metrics = |generation, step| self.metrics_at(generation, step);
-        self.checkpoints.retained_checkpoints(&rules(policy), now, metrics)
+        let mut kept = self.checkpoints.retained_checkpoints(&rules(policy), now, metrics);
+        kept.extend(
+            self.newest_before_failed_loss()
+                .filter(|good| !kept.contains(good))
+                .into_iter()
+                .collect::<Vec<_>>(),
+        );
+        kept
+    }
+
+    /// Returns the newest committed checkpoint with weights that gave a finite loss, if the newest loss is not finite: the
+    /// loss of a step is that of the weights before it.
+    pub(crate) fn newest_before_failed_loss(&self) -> Option<CheckpointId> {
+        let since = self.rank_notes.loss_failed_since()?;
+        let committed = self.checkpoints.committed.iter();
+        let good = committed.filter(|view| view.step.0 + 1 < since.0);
+        let newest = good.max_by_key(|view| (view.step, view.generation))?;
+        Some(CheckpointId {
+            step: newest.step,
+            generation: newest.generation,
+        })
     }
 
     /// Returns the checkpoints and attempts that a collection leaves: those that retention keeps and, with

@@ -73,6 +73,9 @@ impl DecisionContext<'_> {
         let verdict = &concluded.verdict;
         self.announce(self.verdict_line(id, verdict));
         self.note_earlier_link_up(id);
+        if let Some(name) = &concluded.job {
+            self.add_rank_notes(id, name);
+        }
         let isolated = self.isolate(id, concluded);
         self.open_separate_cases(id, concluded);
         self.isolate_others(id, concluded);

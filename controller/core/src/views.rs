@@ -461,12 +461,28 @@ fn start_reason(job: &Job) -> Option<String> {
     is_new.then(|| plan.reasons.join("; "))
 }
 
+/// Joins reasons; `None` if there are none.
+fn joined(reasons: impl Iterator<Item = String>) -> Option<String> {
+    let reasons: Vec<String> = reasons.collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
 /// Returns the reason of a job's phase.
 fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -> Option<String> {
     match job.phase() {
         JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing_now.unwrap_or(missing))),
         JobPhase::Stopped { reason } => Some(reason.clone()),
-        JobPhase::Finished => job.checkpoints.counts.warning(job.step()),
+        JobPhase::Finished => {
+            let failure = job
+                .rank_notes
+                .unreported_failure(|rank| job.has_completed(rank), job.generation_step());
+            let parts = [
+                failure,
+                job.rank_notes.loss_text(),
+                job.checkpoints.counts.warning(job.step()),
+            ];
+            joined(parts.into_iter().flatten())
+        }
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         JobPhase::Starting if job.activity.restore_wait.is_some() => restore_wait_reason(job),
@@ -476,9 +492,14 @@ fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str
         }
         JobPhase::Running => {
             let wait = job.hang.restart_wait_reason(job.silent_since(true), hang_ms);
-            let reasons = [completed_ranks(job), wait, job.hang.stopped_text()];
-            let reasons: Vec<String> = reasons.into_iter().flatten().collect();
-            (!reasons.is_empty()).then(|| reasons.join("; "))
+            let reasons = [
+                completed_ranks(job),
+                job.rank_notes.loss_text(),
+                wait,
+                job.hang.stopped_text(),
+            ];
+            let refused = job.rank_notes.refused_texts().cloned();
+            joined(reasons.into_iter().flatten().chain(refused))
         }
         JobPhase::Starting => job
             .hang

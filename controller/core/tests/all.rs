@@ -18,6 +18,7 @@ mod planner;
 mod preparation;
 mod present_faults;
 mod progress;
+mod rank_notes;
 mod refusals;
 mod removal_notices;
 mod required_size;

@@ -274,7 +274,7 @@ impl Cluster {
         self.report_as(synthetic, node, EvidenceSource::Ranks, entity, (body, Vec::new()));
     }
 
-    fn rank_entity(&self, rank: u32) -> (NodeId, Entity) {
+    pub(crate) fn rank_entity(&self, rank: u32) -> (NodeId, Entity) {
         let node = node(rank / 2);
         let entity = Entity::Rank {
             job: job(),

@@ -311,10 +311,18 @@ fn progress_text(view: &JobView) -> String {
     let point = points.find(|point| point.loss.is_some());
     let loss = point.and_then(|point| Some((point.step, point.loss?)));
     match loss {
+        // The reason has the loss of now.
+        _ if has_loss_reason(view) => format!(", step {step}"),
         Some((of, loss)) if of == step => format!(", step {step}, loss {loss:.4}"),
         Some((of, loss)) => format!(", step {step}; loss {loss:.4} at step {of}"),
         None => format!(", step {step}"),
     }
+}
+
+/// Returns true if the reason of a job states its loss, because that is not finite: progress points lack such losses.
+fn has_loss_reason(view: &JobView) -> bool {
+    let mut parts = view.reason.iter().flat_map(|reason| reason.split("; "));
+    parts.any(|part| part.starts_with("loss ") && part.contains(" since step "))
 }
 
 /// Formats the state of a job; the line changes only with an event.
@@ -446,6 +454,9 @@ mod tests {
         assert_eq!(progress_text(&view), ", step 9; loss 0.5000 at step 7");
         view.generation_step = Some(Step(7));
         assert_eq!(progress_text(&view), ", step 7, loss 0.5000");
+        view.reason = Some("1 of its 2 ranks has ended with exit code 0; loss nan since step 8 (rank 1)".to_owned());
+        assert_eq!(progress_text(&view), ", step 7");
+        view.reason = None;
         // After a restart the job is behind its furthest step.
         view.generation = view.generation.next();
         view.generation_step = Some(Step(5));

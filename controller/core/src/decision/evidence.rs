@@ -30,6 +30,7 @@ impl DecisionContext<'_> {
         self.lease_ended(evidence);
         self.watch_links(evidence);
         self.watch_conditions(evidence);
+        self.note_rank(evidence);
         self.pass_to_diagnosis(evidence);
         self.take_failed_rank(evidence);
         self.follow_exit(evidence);
@@ -178,7 +179,12 @@ impl DecisionContext<'_> {
                     loss: *loss,
                     step_ms: *step_ms,
                 };
+                let has_finite_loss = loss.is_some_and(f64::is_finite);
+                let recovers = job.rank_notes.stepped(*rank, *step, has_finite_loss, evidence.at);
                 let is_first = job.step_reported(self.at, *rank, point);
+                if recovers {
+                    self.close_past_faults(name, &format!("rank {rank} reported a finite loss at step {step}"));
+                }
                 self.rank_moved(name, *rank, *step);
                 self.note_step(name, *step);
                 let Some(job) = self.state.jobs.get(name) else { return };
@@ -189,6 +195,7 @@ impl DecisionContext<'_> {
                     self.watch_tempo(name);
                 }
             }
+            EvidenceBody::RankFinished => job.rank_notes.finished(*rank),
             EvidenceBody::Restored { from, .. } => self.rank_restored(name, *rank, *from),
             EvidenceBody::ShardSealed { step, stall_ms, .. } => {
                 job.checkpoints.sealed(*generation, *step, *rank, *stall_ms);

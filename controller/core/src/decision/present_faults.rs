@@ -1,7 +1,7 @@
 //! Faults that are still present after the verdict although nothing is restarted for them.
 //!
 //! `Open => FaultPresent` of a case whose job goes on, if the end of the fault will be seen: ranks that stand while others
-//! make steps, slow ranks, a store that keeps no checkpoint, a link that is down, a condition of a machine that lasts. `FaultPresent => Closed` when that end is
+//! make steps, slow ranks, a loss that is not finite, a store that keeps no checkpoint, a link that is down, a condition of a machine that lasts. `FaultPresent => Closed` when that end is
 //! seen, when the job ends or starts another generation, or by an operator. `Closed => FaultPresent` when the same failure
 //! is reported again, unless an operator closed the case.
 
@@ -96,7 +96,9 @@ impl DecisionState {
 fn has_present_fault(job: &Job, case: &Case) -> bool {
     let is_of_generation = case.generation == Some(job.generation());
     let is_idle = is_of_generation && job.activity.case == Some(case.id);
+    let is_loss = is_of_generation && case.verdict.class.as_str() == classes::LOSS_NAN;
     is_idle
+        || is_loss && job.rank_notes.has_failed_loss()
         || is_of_generation && case.findings.iter().any(|finding| is_rank_affected(job, finding))
         || is_store_fault(case) && job.checkpoints.counts.fails_now()
 }

@@ -9,6 +9,7 @@ use crate::Plan;
 use crate::calls::CheckpointCalls;
 use crate::decision::{AdoptionStage, PreflightResults, SilentRanks};
 use crate::job_activity::JobActivity;
+use crate::rank_notes::RankNotes;
 use crate::restore_report::RestoreReport;
 use crate::step_times::StepTimes;
 
@@ -109,6 +110,7 @@ impl Job {
             self.progress_mark.restart(self.step);
         }
         self.activity = JobActivity::default();
+        self.rank_notes = RankNotes::default();
         self.growth = None;
         self.planned_wait = None;
         self.plan = Some(plan);

@@ -54,6 +54,7 @@ impl Job {
         let point = self.progress.iter().rev().find(before);
         point
             .and_then(|point| point.loss)
+            .filter(|loss| loss.is_finite())
             .map(|loss| BTreeMap::from([("loss".to_owned(), loss)]))
             .unwrap_or_default()
     }
