@@ -153,10 +153,7 @@ impl RankSession {
             rank: Rank(hello.rank),
         };
         let Some((launch, local_rank)) = self.roster.launch_of(&rank) else {
-            let reason = format!(
-                "rank {} of generation {} was not started here",
-                rank.rank, rank.generation
-            );
+            let reason = self.unknown_rank(&rank);
             return self.send_message(Said::Refused(v1::Refused { reason }));
         };
         self.roster.wait_started(&rank, START_REPORT_LIMIT);
@@ -198,6 +195,22 @@ impl RankSession {
             self.answer(&known, heard)?;
         }
         Ok(())
+    }
+
+    /// Returns the reason for which a rank is unknown here. A launcher below a rank numbers its processes itself.
+    fn unknown_rank(&self, rank: &RankRef) -> String {
+        let mut running = self.roster.running().into_iter();
+        let is_launched = running.any(|known| known.rank.job == rank.job && known.rank.generation == rank.generation);
+        let remedy = if is_launched {
+            "; if a launcher started it, run its program without the launcher (`rankguard run --ranks-per-node N -- PROGRAM`), \
+             or without rankguard.init()"
+        } else {
+            ""
+        };
+        format!(
+            "rank {} of generation {} was not started here{remedy}",
+            rank.rank, rank.generation
+        )
     }
 
     /// Serves a connection over which the rank can leave its generation.

@@ -160,7 +160,8 @@ fn note(args: CaseNoteArgs, kind: NoteKind, common: &CommonArgs) -> Result<(), C
     let by = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     let request = v1::CaseNoteRequest {
         id: case,
-        by: by.unwrap_or_else(|| "unknown".to_owned()),
+        // The audit log names a caller without an identity so.
+        by: by.unwrap_or_else(|| "local".to_owned()),
         text,
         acknowledges: kind == NoteKind::Acknowledgement,
         closes: kind == NoteKind::Close,

@@ -113,7 +113,14 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             let client = address.client(common)?;
             block_on(async {
                 each(&nodes, async |node| client.drain(node, &reason).await).await?;
-                await_empty(&client, &nodes, Duration::from_secs(timeout)).await
+                let emptied = await_empty(&client, &nodes, Duration::from_secs(timeout)).await;
+                if emptied.is_err() {
+                    out::note(&format!(
+                        "the drain of {} is recorded and goes on without this command; the same command waits for it again",
+                        nodes.join(" ")
+                    ));
+                }
+                emptied
             })?
         }
         NodeAction::Forget { nodes, address } => {

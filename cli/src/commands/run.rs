@@ -22,7 +22,7 @@ use crate::out;
 use crate::signals::StopSignals;
 
 use follow::JobFollower;
-use spec::{missing_capacity, shared_nodes, spec};
+use spec::{missing_capacity, missing_copies, shared_nodes, spec};
 
 /// Maximum wait for the end of a cancelled job.
 const CANCEL_MAX: Duration = Duration::from_secs(60);
@@ -44,6 +44,7 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
     out::line(job.as_str());
     let notes = missing_capacity(&spec, &status)
         .into_iter()
+        .chain(missing_copies(&spec))
         .chain(shared_nodes(&status));
     notes.for_each(|note| out::note(&note));
     if detach {

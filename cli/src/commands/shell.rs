@@ -3,6 +3,8 @@
 //! The options of `dataset`, `study`, `replay` and `simulate` belong to the program of the history commands and are not
 //! completed here.
 
+#[cfg(test)]
+mod hints;
 mod man;
 mod markdown;
 

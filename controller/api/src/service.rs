@@ -41,7 +41,7 @@ const CHANGE_INTERVAL: Duration = Duration::from_secs(2);
 /// Time of the idempotency keys that are read at the start, and the most of them.
 const KEY_RETENTION: Duration = Duration::from_secs(86_400);
 const EARLIER_ENTRIES_MAX: usize = 4_096;
-const TOKEN_HINT: &str = "use a token of that role: `rankguard token create --role ROLE`";
+const TOKEN_HINT: &str = "use a token of that role: `rankguard token create NAME --role ROLE`";
 /// Longest wait for a document.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
 

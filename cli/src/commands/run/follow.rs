@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role, RunStart, is_cancellation,
+    Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role, RunStart, Verdict, is_cancellation,
 };
 
 use super::checkpoint_news::CheckpointNotes;
@@ -383,9 +384,9 @@ fn stopped(view: &JobView, cases: &[Case], options: &CommandOptions) -> CliError
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
-        "\n  verdict: {} ({}), blamed: {}{}",
+        "\n  verdict: {}{}, blamed: {}{}",
         verdict.class,
-        verdict.layer,
+        layer_text(verdict),
         case.blamed_text(),
         drill_marker(case)
     ));
@@ -402,6 +403,14 @@ fn stopped(view: &JobView, cases: &[Case], options: &CommandOptions) -> CliError
     let show = options.command("cases show", Some(&case.id.to_string()));
     let hint = format!("{advice}; {show} shows details");
     CliError::failure(what, hint).exiting(CommandExit::JobFailed)
+}
+
+/// Formats the layer of a verdict; empty if only an exit without a cause is known, which shows no layer.
+fn layer_text(verdict: &Verdict) -> String {
+    if [classes::UNKNOWN, classes::RANK_EXIT_UNKNOWN].contains(&verdict.class.as_str()) {
+        return String::new();
+    }
+    format!(" ({})", verdict.layer)
 }
 
 /// Returns the message of a C++ exception that ended a rank: the runtime prints it below the line that names its type.

@@ -137,6 +137,23 @@ fn name_of(command: &[String]) -> String {
     format!("{plain}-{millis}")
 }
 
+/// Describes copies of checkpoints that are not made, because each is on another node of the job; `None` if the job may have
+/// enough nodes.
+pub(super) fn missing_copies(spec: &JobSpec) -> Option<String> {
+    let wanted = spec.checkpoint.as_ref()?.tiers.nodes;
+    let nodes = spec.nodes.max;
+    let possible = nodes.saturating_sub(1);
+    (wanted > possible).then(|| {
+        let made = match possible {
+            0 => "none is made".to_owned(),
+            1 => "only 1 is made".to_owned(),
+            most => format!("only {most} are made"),
+        };
+        let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+        format!("warning: --checkpoint-copies {wanted}: each copy is on another node of the job, which has at most {nodes}; {made}")
+    })
+}
+
 /// Describes missing capacity for the job's minimum size; `None` if there is enough. The job is submitted anyway: nodes
 /// may be about to join.
 pub(super) fn missing_capacity(spec: &JobSpec, status: &StatusView) -> Option<String> {
@@ -197,6 +214,25 @@ mod tests {
             ranks_per_node,
             ..status.jobs[0].spec.clone()
         }
+    }
+
+    #[test]
+    fn copies_beyond_the_other_nodes_are_named() {
+        let copies = |nodes: u32, copies: u32| {
+            let mut spec = spec(nodes, 2);
+            let policy = spec.checkpoint.as_mut().expect("the sample has a store");
+            policy.tiers.nodes = copies;
+            missing_copies(&spec)
+        };
+        assert_eq!(copies(3, 2), None);
+        assert_eq!(copies(1, 0), None);
+        let warned = copies(2, 3).expect("a third node is missing");
+        assert!(
+            warned.ends_with("which has at most 2 nodes; only 1 is made"),
+            "{warned}"
+        );
+        let alone = copies(1, 1).expect("there is no other node");
+        assert!(alone.ends_with("which has at most 1 node; none is made"), "{alone}");
     }
 
     #[test]
