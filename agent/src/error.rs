@@ -43,7 +43,7 @@ pub enum AgentError {
     Identity(#[from] rankguard_identity::IdentityProblems),
     /// The identity's certificate belongs to another node or role.
     #[error(
-        "speak as the agent of {node}: {file} is the certificate of {name} ({remedy} one for {node}: `rankguard identity issue --role agent --name {node}`)"
+        "speak as the agent of {node}: {file} is the certificate of {name} ({remedy} one for {node}: `rankguard identity issue --ca DIR --role agent --name {node} --out DIR`)"
     )]
     Name {
         /// Configured node name.

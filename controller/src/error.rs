@@ -24,7 +24,7 @@ pub enum ControllerError {
     },
     /// The certificate has another role than controller.
     #[error(
-        "{} is the certificate of {name}, and a controller needs one of its own: `rankguard identity issue --role controller`",
+        "{} is the certificate of {name}, and a controller needs one of its own: `rankguard identity issue --ca DIR --role controller --host HOST --out DIR`",
         file.display()
     )]
     Role {

@@ -182,7 +182,7 @@ impl AgentSession {
             let what = format!("{} may not open a session for node {node}", self.caller.words());
             self.refusals.record(RefusalReason::Node, self.caller.address, &what);
             return Err(Status::permission_denied(format!(
-                "{what}: it takes that node's own certificate (`rankguard identity issue --role agent --name {node}`)"
+                "{what}: it takes that node's own certificate (`rankguard identity issue --ca DIR --role agent --name {node} --out DIR`)"
             )));
         }
         let (close, mut closed) = oneshot::channel();

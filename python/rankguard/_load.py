@@ -35,7 +35,7 @@ def assemble(step: int, saved: Any, is_own: bool, fill: Fill) -> Any:
         if ref.dtype is None or ref.shape is None or kind is None:
             raise _arrays.Unsavable(
                 f"{ref.name}: cannot load it as a whole: an earlier version saved it without its type and shape; "
-                f"use restore() with a state to fill, or `rankguard checkpoint export {step} --out x.pt`"
+                f"use restore() with a state to fill, or `rankguard checkpoint export {step} --dir STORE --out x.pt`"
             )
         made[ref.name] = _arrays.empty(kind, ref.dtype, ref.shape)
     boxes = [_arrays.box_of(name, array, writable=True) for name, array in made.items()]

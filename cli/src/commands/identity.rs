@@ -391,7 +391,7 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if found.is_empty() {
         return Err(CliError::failure(
             format!("no certificate.pem in {} or its folders", path.display()),
-            "`rankguard identity issue --out DIR` creates one",
+            "`rankguard identity issue --ca DIR --role ROLE --name NAME --out DIR` creates one",
         ));
     }
     Ok(found)
@@ -440,7 +440,7 @@ fn refused(problem: AuthorityError, name_hint: &'static str) -> CliError {
         AuthorityError::Name(_) => name_hint,
         AuthorityError::Exists { .. } => "choose another directory, or move the old files",
         AuthorityError::Io { .. } => {
-            "`rankguard identity init DIR` creates an authority; `rankguard identity issue --ca DIR` signs with it"
+            "`rankguard identity init DIR` creates an authority; `rankguard identity issue --ca DIR --role ROLE --name NAME --out DIR` signs with it"
         }
         AuthorityError::Unusable { .. } => {
             "expected a directory with ca.pem and ca.key, created by `rankguard identity init`"

@@ -87,7 +87,7 @@ impl ResolvedConfig {
             what: if self.set("agent.node").is_some() {
                 format!(
                     "identity.certificate: the certificate belongs to {}, but agent.node is {node}; issue one with `rankguard \
-                     identity issue --role agent --name {node}`",
+                     identity issue --ca DIR --role agent --name {node} --out DIR`",
                     card.name.short()
                 )
             } else {
