@@ -46,8 +46,14 @@ pub(super) enum SlotDisposition {
 }
 
 impl ShardWriteFailure {
-    /// Converts a store error; the class is set unless the image itself is at fault.
+    /// Converts a store error; the class is set unless the image itself is at fault, or a process that wrote the same shard before.
     pub(super) fn of_store(problem: &StoreError) -> Self {
+        if problem.is_conflict() {
+            let reason = with_causes(problem);
+            return Self::refused(format!(
+                "{reason}; a process wrote it before, such as one that was started again within the generation"
+            ));
+        }
         let class = match problem {
             it if it.is_of_image() => None,
             it if it.is_no_space() => Some(classes::DISK_FULL),
@@ -161,5 +167,27 @@ impl ShardWrite<'_> {
     fn lease(&self, store: &Store, last: Option<CheckpointId>) -> Option<CheckpointLease> {
         let parent = last.filter(|last| Some(*last) == self.kept)?;
         store.lease(&self.rank.job, parent).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_shard_that_was_written_before_is_no_fault_of_the_store() {
+        let path = PathBuf::from("/store/llm/000000000010-g1/rank-00001.shard");
+        let conflict = ShardWriteFailure::of_store(&StoreError::Conflict { path: path.clone() });
+        assert_eq!(conflict.class, None, "{}", conflict.reason);
+        assert!(conflict.reason.contains("started again"), "{}", conflict.reason);
+        let broken = ShardWriteFailure::of_store(&StoreError::Io {
+            what: "write",
+            path,
+            source: io::Error::from_raw_os_error(5),
+        });
+        assert_eq!(broken.class, Some(classes::STORAGE_IO_ERROR));
     }
 }

@@ -14,7 +14,7 @@ use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, absent_gpus, chains, connect_attempts,
     crashes, engine_exceptions, exit_class, failed_connects, firmware_records, first_failure, kill_senders, lost_links,
-    named_losses, named_parts, names, own_exceptions, recovery_actions, storage, torn_channels,
+    named_losses, named_parts, names, observed_first, own_exceptions, recovery_actions, storage, torn_channels,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -90,7 +90,8 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         }
         afterwards(scene, ranking);
         tolerated(scene, ranking);
-        first_failure::blame(scene, ranking);
+        let is_preferred = observed_first::prefer(scene, ranking);
+        first_failure::blame(scene, ranking, is_preferred);
     }
     warned(scene, ranking);
     if scene.is_of_logs() {

@@ -22,9 +22,11 @@ pub const EXIT_STATUS_FIELD: &str = "exit_status";
 /// Score of the end of the process that failed first.
 const SCORE: f64 = 0.7;
 
-/// Blames the process that a table names as the first one, with the class of its own exit.
-pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
-    if !scene.is_of_logs() || ranking.iter().any(|other| other.strength > CandidateStrength::Outcome) {
+/// Blames the process that a table names as the first one, with the class of its own exit. `is_preferred` if its end outranks the
+/// losses that other processes report.
+pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>, is_preferred: bool) {
+    let names_cause = |other: &CauseCandidate| other.strength > CandidateStrength::Outcome;
+    if !scene.is_of_logs() || !is_preferred && ranking.iter().any(names_cause) {
         return;
     }
     let firsts = scene.marks().filter(|(_, sign)| is_placed(sign, FIRST_OF_SUMMARY));

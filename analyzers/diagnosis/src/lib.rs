@@ -58,6 +58,7 @@ mod named_losses;
 mod named_parts;
 mod named_servers;
 mod names;
+mod observed_first;
 mod own_exceptions;
 mod own_fault;
 mod place_in_log;

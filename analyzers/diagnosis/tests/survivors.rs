@@ -1,6 +1,6 @@
 //! Survivors beside the process or rank that a first cause names, and ranks that end alike.
 
-use crate::world::{World, class, gpu, line, mark, node, oom_kills, rank_of, reasons, with};
+use crate::world::{World, class, gpu, key_error, line, mark, node, oom_kills, rank_of, reasons, with};
 use rankguard_diagnosis::{CallerFact, ConcludedDraft};
 use rankguard_faults::{Catalogue, SignatureMatcher};
 use rankguard_model::{CaseFinding, Entity, EvidenceSource, ProcessExit, Role, Timestamp};
@@ -179,4 +179,77 @@ fn ranks_that_raise_the_same_error_are_no_cascade_of_each_other_rg_7() {
     );
     // Rank 4 raised none.
     assert_eq!(role(4).0, Role::Cascade);
+}
+
+#[test]
+fn a_stall_that_was_found_before_the_first_cause_is_no_consequence_of_it() {
+    for (found, role) in [(9_000, Role::Noise), (16_000, Role::Cascade)] {
+        let mut world = World::new();
+        if found < 15_000 {
+            world.stalls(1_000, found);
+        }
+        world.says(15_000, 1, "KeyError: 'labels'", key_error());
+        if found > 15_000 {
+            world.stalls(1_000, found);
+        }
+        world.exits(15_100, 1, ProcessExit::Code(1));
+        let case = world.settle();
+        assert_eq!(class(&case), "key-error");
+        let mut findings = case.findings.iter();
+        let stall = findings.find(|finding| finding.text.starts_with("as of "));
+        assert_eq!(stall.map(|stall| stall.role), Some(role), "{}", reasons(&case));
+    }
+}
+
+/// A program starts torchrun as its only rank. Its worker of local rank 1 is killed; the other reports the lost connection, and
+/// torchrun ends it.
+#[test]
+fn an_end_that_torchrun_observed_first_explains_what_its_other_workers_report() {
+    let launcher = |signature: &str, class: &str, role: Role, fields: &[(&str, &str)]| {
+        let mut mark = mark(class, role, 0.62);
+        mark.signature = signature.into();
+        with(mark, fields)
+    };
+    let mut world = World::new();
+    world.says(
+        1_000,
+        0,
+        "[rank0]: RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:38629",
+        mark("remote-worker-lost", Role::Cascade, 0.7),
+    );
+    let closing = launcher("launcher-closing", "external-termination", Role::Cascade, &[]);
+    world.says(1_047, 0, "Sending process 5533 closing signal SIGTERM", closing);
+    let fields = [("exitcode", "-9"), ("local_rank", "1"), ("pid", "5537")];
+    let failed = launcher(
+        "elastic-child-failed",
+        "launcher-child-failed",
+        Role::Confirmation,
+        &fields,
+    );
+    let text = "failed (exitcode: -9) local_rank: 1 (pid: 5537) of binary: python";
+    let killed = launcher("exit-minus-nine", "killed-by-signal", Role::Confirmation, &[]);
+    world.at(
+        1_115,
+        EvidenceSource::JobLog,
+        rank_of(0),
+        line(text),
+        vec![failed, killed],
+    );
+    let fields = [("signal", "15"), ("name", "SIGTERM"), ("pid", "5533")];
+    let closed = launcher("elastic-signal", "killed-by-signal", Role::Confirmation, &fields);
+    world.says(
+        1_112,
+        0,
+        "  traceback : Signal 15 (SIGTERM) received by PID 5533",
+        closed,
+    );
+    world.exits(1_700, 0, ProcessExit::Code(1));
+    let case = world.settle();
+    assert_eq!(class(&case), "killed-by-signal", "{}", reasons(&case));
+    assert_eq!(case.findings[0].text, text, "{}", reasons(&case));
+    assert!(
+        reasons(&case).contains("process 5537 of local rank 1 by SIGKILL first"),
+        "{}",
+        reasons(&case)
+    );
 }

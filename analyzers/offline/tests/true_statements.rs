@@ -431,3 +431,33 @@ fn the_time_of_a_cancellation_and_the_rank_of_a_nan_are_read_from_their_lines() 
     assert_eq!(cases[0].class, "loss-nan");
     assert_eq!(cases[0].root_rank.map(|rank| rank.0), Some(3), "{cases:?}");
 }
+
+/// The log of a rank that runs torchrun: the surviving worker reports the lost connection before torchrun reports the kill.
+#[test]
+fn the_root_cause_of_torchrun_explains_the_lost_connection_of_its_other_worker() {
+    let log = "[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer \
+               [127.0.0.1]:38629. This is typically caused by a remote worker crashing.\n\
+               W1201 00:48:35.247000 5336 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 5533 closing \
+               signal SIGTERM\n\
+               E1201 00:48:35.315000 5336 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) \
+               local_rank: 1 (pid: 5537) of binary: /opt/python3\n\
+               torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \nstock.py FAILED\nFailures:\n[1]:\n  \
+               time      : 2026-12-01_00:48:35\n  host      : n1\n  rank      : 0 (local_rank: 0)\n  \
+               exitcode  : -15 (pid: 5533)  (SIGTERM)\n  error_file: <N/A>\n  \
+               traceback : Signal 15 (SIGTERM) received by PID 5533\n\
+               Root Cause (first observed failure):\n[0]:\n  time      : 2026-12-01_00:48:35\n  host      : n1\n  \
+               rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 5537)  (SIGKILL)\n  error_file: <N/A>\n  \
+               traceback : Signal 9 (SIGKILL) received by PID 5537\n";
+    let cases = diagnose(&[("rank-0.err", log)]);
+    assert_eq!(
+        (classes(&cases), cases[0].blamed.as_str()),
+        (vec!["killed-by-signal"], "rank 1 of node n1"),
+        "{:?}",
+        cases[0].reasoning
+    );
+    assert!(
+        has_reason(&cases[0], &["5537", "local rank 1", "SIGKILL", "first"]),
+        "{:?}",
+        cases[0].reasoning
+    );
+}

@@ -123,6 +123,12 @@ impl StoreError {
         )
     }
 
+    /// Returns true if the store has another content of the same name. The store is sound: the name was written twice, such as by
+    /// a process that was started again within its generation.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
     /// Classifies the error by what it proves about the checkpoint.
     pub fn failure(&self) -> ReadFailure {
         match self {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::decision::DecisionContext;
 use crate::limits::{ACTIONS_MAX, limit_findings};
 use crate::recovery::cordon_outcome;
-use crate::{Node, Plan, TimerKey};
+use crate::{Job, Node, Plan, TimerKey};
 
 /// Notes retained per case, the newest.
 const NOTES_MAX: usize = 64;
@@ -562,8 +562,17 @@ impl DecisionContext<'_> {
             .get(name)
             .and_then(|job| job.checkpoints.newest())
             .map(|newest| newest.step);
+        let job = self.state.jobs.get(name);
+        let store_wait = job.and_then(|job| job.store_wait_since(at));
+        let ended = match (store_wait, job.and_then(Job::store)) {
+            (Some(since), Some(store)) => format!(
+                "{ended} at {since}; the job waited {:.1} s for its store {store}",
+                at.since(since).as_secs_f64()
+            ),
+            _ => ended,
+        };
         if let Some(case) = self.case_of(name) {
-            case.delays.fenced_ms = Some(at.millis_since(case.first_at));
+            case.delays.fenced_ms = Some(store_wait.unwrap_or(at).millis_since(case.first_at));
             case.steps_lost = case.steps_lost.max(steps_lost);
             let from = restore.map_or("the beginning".to_owned(), |step| {
                 format!("the checkpoint of step {step}")

@@ -1,5 +1,6 @@
 //! Checkpoints of a job: the committed ones, and the attempts in progress.
 
+mod saves;
 mod void_attempts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,9 @@ pub struct JobCheckpoints {
     /// way to later ones.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     passed: BTreeSet<(Generation, Step)>,
+    /// Time of the first seal of attempts without a commit (since rules 9).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "pairs")]
+    sealed_at: BTreeMap<(Generation, Step), Timestamp>,
     /// Time of the first durable shard of the newest attempts (since rules 9).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "pairs")]
     saved_at: BTreeMap<(Generation, Step), Timestamp>,
@@ -217,6 +221,31 @@ impl JobCheckpoints {
     /// Records a shard in the store of the generation that trained last, which its ranks did not report.
     pub fn record_late_shard(&mut self, seal: ShardSeal, rules: &RetentionPolicy) {
         self.record_shard(self.trained, seal, rules);
+    }
+
+    /// Retains the newest complete attempt until it is committed, however many incomplete ones follow.
+    pub(crate) fn retain_complete_attempts(&mut self) {
+        self.attempts.retain_complete();
+    }
+
+    /// Records the newest step of which the store has the shards of all ranks, besides those of [`Self::record_late_shard`]: a
+    /// listing may have many later steps that are incomplete. The shards are those of the generation that trained last.
+    pub(crate) fn record_listed_shards(&mut self, seals: &[ShardSeal]) {
+        let start = self.newest().map(|newest| newest.step);
+        let mut steps: BTreeMap<Step, BTreeMap<Rank, ShardSeal>> = BTreeMap::new();
+        for seal in seals.iter().filter(|seal| Some(seal.step) > start) {
+            steps.entry(seal.step).or_default().insert(seal.rank, seal.clone());
+        }
+        let is_whole = |shards: &BTreeMap<Rank, ShardSeal>| {
+            let all = u32::try_from(shards.len()).unwrap_or(u32::MAX);
+            shards.values().all(|seal| seal.world_size == all && seal.rank.0 < all)
+        };
+        let generation = self.trained;
+        let mut newest = steps.into_iter().rev();
+        let newest = newest.find(|(step, shards)| is_whole(shards) && !self.attempts.is_void(generation, *step));
+        if let Some((step, shards)) = newest {
+            self.attempts.add_complete(generation, step, shards);
+        }
     }
 
     fn record_shard(&mut self, generation: Generation, seal: ShardSeal, rules: &RetentionPolicy) {

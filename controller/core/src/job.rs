@@ -186,6 +186,10 @@ pub struct Job {
     /// Ranks of this generation that restored, and the case that reports it.
     #[serde(default, skip_serializing_if = "RestoreReport::is_empty")]
     pub(crate) restore_report: RestoreReport,
+    /// Time at which the nodes of the plan had ended all old ranks (since rules 9); absent in other phases than those between
+    /// generations, and while old ranks may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ranks_ended_at: Option<Timestamp>,
     /// Case from which the job is recovering.
     case: Option<CaseId>,
     /// Thinned progress points, oldest first.
@@ -250,6 +254,7 @@ impl Job {
             tempo: StepTimes::default(),
             restored: RestoreBytes::default(),
             restore_report: RestoreReport::default(),
+            ranks_ended_at: None,
             case: None,
             progress: Vec::new(),
             generation_steps: GenerationSteps::default(),

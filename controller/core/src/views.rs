@@ -72,6 +72,8 @@ impl DecisionState {
     fn job_reason(&self, job: &Job, at: Timestamp) -> Option<String> {
         let missing = self.missing_now(job);
         let reason = phase_reason(job, &self.fleet, self.policy.hang_ms, missing.as_deref());
+        let reason = reason.into_iter().chain(store_reason(job, at));
+        let reason = Some(reason.collect::<Vec<String>>().join("; ")).filter(|reason| !reason.is_empty());
         let obstacles = self.size_reason(job, at).or_else(|| self.waiting_obstacles(job));
         let reason = self.settling_reason(job).or(reason);
         let drain = self.drain_reason(job);
@@ -507,6 +509,20 @@ fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str
             .or_else(|| start_after_failure(job)),
         JobPhase::Fencing { .. } | JobPhase::Adopting { .. } | JobPhase::Launching { .. } => start_reason(job),
     }
+}
+
+/// Returns the reason of a job that waits for its store between generations, or of which a save has been under way for long
+/// while its ranks make no step.
+fn store_reason(job: &Job, at: Timestamp) -> Option<String> {
+    let store = job.store()?;
+    if job.is_between_generations() {
+        let since = job.store_wait_since(at)?;
+        return Some(format!(
+            "its old ranks have ended at {since}; since then the job waits for its store {store}"
+        ));
+    }
+    job.hang.case?;
+    job.checkpoints.save_under_way(at).map(|save| save.describe(store))
 }
 
 fn job_view(job: &Job, reason: Option<String>) -> JobView {

@@ -140,6 +140,52 @@ fn rg_1_shards_that_nobody_has_told_of_are_found_in_the_store_and_committed_befo
     assert_eq!(starts_from(&cluster), Some(Some(50)));
 }
 
+/// The controller could record nothing for a time. The shards of all ranks of step 60 stand in the store; one rank ended after it,
+/// and the others saved many steps that never become whole. The reports of the others arrived first.
+#[test]
+fn rg_1_a_whole_checkpoint_in_the_store_is_committed_although_many_later_ones_are_incomplete() {
+    for (rules, step) in [(8, None), (Policy::default().rules, Some(60))] {
+        let policy = Policy {
+            rules,
+            ..Policy::default()
+        };
+        let mut cluster = Cluster::checkpointed(policy, CheckpointTiers::default());
+        let saves: Vec<u64> = (6..=24).map(|save| save * 10).collect();
+        for rank in 0..7 {
+            for step in &saves {
+                cluster.rank_says(
+                    rank,
+                    EvidenceBody::ShardDurable {
+                        seal: seal(rank, *step),
+                    },
+                    Vec::new(),
+                );
+            }
+        }
+        cluster.rank_says(7, EvidenceBody::ShardDurable { seal: seal(7, 60) }, Vec::new());
+        assert!(cluster.manifests.is_empty());
+        fail(&mut cluster);
+        let mut stored: Vec<ShardSeal> = saves
+            .iter()
+            .flat_map(|step| (0..7).map(|rank| seal(rank, *step)))
+            .collect();
+        stored.push(seal(7, 60));
+        found(&mut cluster, stored.clone());
+        for _ in 0..2 {
+            for (number, from) in asked(&mut cluster) {
+                finished(&mut cluster, number, from);
+            }
+        }
+        if !cluster.looks.is_empty() {
+            found(&mut cluster, stored);
+        }
+        if step.is_some() {
+            commit(&mut cluster);
+        }
+        assert_eq!(starts_from(&cluster), Some(step), "rules {rules}");
+    }
+}
+
 #[test]
 fn what_is_not_whole_is_asked_of_the_nodes_that_are_left_the_nearest_place_first() {
     let tiers = CheckpointTiers {

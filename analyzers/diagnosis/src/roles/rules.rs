@@ -41,6 +41,18 @@ impl RelatedSign<'_, '_> {
             || millis_of_boot(self.sign, self.first).is_some_and(|millis| millis < 0)
     }
 
+    /// Returns true if the job was found without progress before the first cause.
+    fn is_stall_before(&self) -> bool {
+        let is_stall = self.scene.has_local_causes() && self.sign.what == SignalMeaning::Stalled && self.first.timed;
+        // The text begins with the time at which the caller found it; the last step is always earlier than its reason.
+        let found_at = self
+            .sign
+            .text
+            .strip_prefix("as of ")
+            .and_then(|text| text.split_once(", "));
+        is_stall && found_at.is_some_and(|(found_at, _)| found_at < self.first.at.to_string().as_str())
+    }
+
     /// Returns true if the sign is a loss that the first cause explains although it was reported before it.
     fn is_loss_explained(&self) -> bool {
         explains_loss(self.scene, self.winner.first, self.index)
@@ -72,7 +84,7 @@ fn when(applies: bool, reason: &'static str) -> Reason {
 }
 
 /// Rules before those for consequences.
-const RULES: [RoleRule; 18] = [
+const RULES: [RoleRule; 19] = [
     RoleRule {
         role: Role::Root,
         confidence: 0.8,
@@ -216,6 +228,16 @@ const RULES: [RoleRule; 18] = [
         reason: |of| {
             let is_earlier = of.is_before() && of.sign.mark().is_some() && !of.is_loss_explained();
             when(is_earlier, "It came before the first cause and does not explain it.")
+        },
+    },
+    RoleRule {
+        role: Role::Noise,
+        confidence: 0.6,
+        reason: |of| {
+            when(
+                of.is_stall_before(),
+                "The job was found without progress before the first cause, which does not explain it.",
+            )
         },
     },
     RoleRule {

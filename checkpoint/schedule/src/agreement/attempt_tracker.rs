@@ -32,6 +32,9 @@ pub struct AttemptTracker<S> {
     )]
     attempts: BTreeMap<(Generation, Step), CheckpointAttempt<S>>,
     void: BTreeSet<(Generation, Step)>,
+    /// True if the newest whole attempt of a kind is not dropped for incomplete ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    retains_complete: bool,
 }
 
 impl<S> CheckpointAttempt<S> {
@@ -45,6 +48,7 @@ impl<S> Default for AttemptTracker<S> {
         Self {
             attempts: BTreeMap::new(),
             void: BTreeSet::new(),
+            retains_complete: false,
         }
     }
 }
@@ -97,17 +101,52 @@ impl<S> AttemptTracker<S> {
         true
     }
 
+    /// Retains the newest whole attempt of each kind until it is committed, however many incomplete ones follow: a rank
+    /// whose peer has ended may save many steps that never become whole.
+    pub fn retain_complete(&mut self) {
+        self.retains_complete = true;
+    }
+
     /// Drops the oldest attempt of the same kind if the limit is reached. Returns false if the new attempt is older
     /// than that.
     fn make_room(&mut self, key: (Generation, Step), wanted: bool) -> bool {
         let most = if wanted { MAX_WANTED } else { MAX_ATTEMPTS };
-        let mut alike = self.attempts.iter().filter(|(_, attempt)| attempt.wanted == wanted);
-        let oldest = alike.next().map(|(oldest, _)| *oldest);
-        match oldest.filter(|_| alike.count() + 1 >= most) {
+        let alike = || self.attempts.iter().filter(|(_, attempt)| attempt.wanted == wanted);
+        if alike().count() < most {
+            return true;
+        }
+        let mut complete = alike().rev().filter(|(_, attempt)| attempt.is_complete());
+        let retained = complete.next().map(|(newest, _)| *newest);
+        let retained = retained.filter(|_| self.retains_complete);
+        let mut others = alike()
+            .map(|(other, _)| *other)
+            .filter(|other| Some(*other) != retained);
+        match others.next() {
             Some(oldest) if key < oldest => false,
             Some(oldest) => self.attempts.remove(&oldest).is_some(),
             None => true,
         }
+    }
+
+    /// Records a whole attempt of which all images were found at once. Incomplete ones make room for it, also newer ones.
+    pub fn add_complete(&mut self, generation: Generation, step: Step, images: BTreeMap<Rank, S>) {
+        let key = (generation, step);
+        let known = self.attempts.get(&key);
+        if self.void.contains(&key) || known.is_some_and(CheckpointAttempt::is_complete) {
+            return;
+        }
+        let wanted = known.is_some_and(|known| known.wanted);
+        let mut alike = self.attempts.iter().filter(|(_, attempt)| attempt.wanted == wanted);
+        let oldest = alike.next().map(|(oldest, _)| *oldest);
+        if let Some(oldest) = oldest.filter(|_| known.is_none() && alike.count() + 1 >= MAX_ATTEMPTS) {
+            self.attempts.remove(&oldest);
+        }
+        let attempt = CheckpointAttempt {
+            world_size: u32::try_from(images.len()).unwrap_or(u32::MAX),
+            wanted,
+            images,
+        };
+        self.attempts.insert(key, attempt);
     }
 
     /// Makes the attempt void for good, because a rank took no image of this step or cannot retain it.
@@ -226,6 +265,42 @@ mod tests {
         assert_eq!(steps(&tally), [1, 13, 19, 25, 31]);
         tally.forget(ONE, Step(13));
         assert_eq!(steps(&tally), [1, 19, 25, 31]);
+    }
+
+    /// Rank 1 has ended, and rank 0 saves on: its steps never become whole.
+    #[test]
+    fn a_whole_attempt_is_not_dropped_for_later_incomplete_ones() {
+        for retains in [false, true] {
+            let mut tally = AttemptTracker::default();
+            if retains {
+                tally.retain_complete();
+            }
+            for step in 1..=2 {
+                tally.add_image(ONE, Step(step), Rank(0), 2, ());
+                tally.add_image(ONE, Step(step), Rank(1), 2, ());
+            }
+            for step in 3..=40 {
+                tally.add_image(ONE, Step(step), Rank(0), 2, ());
+            }
+            let newest = tally.newest_complete(ONE).map(|(step, _)| step);
+            assert_eq!(newest, retains.then_some(Step(2)));
+            assert_eq!(tally.attempts.len(), MAX_ATTEMPTS);
+        }
+    }
+
+    #[test]
+    fn a_whole_attempt_that_is_found_at_once_takes_the_place_of_an_incomplete_one() {
+        let mut tally = AttemptTracker::default();
+        for step in 20..=40 {
+            tally.add_image(ONE, Step(step), Rank(0), 2, ());
+        }
+        let both = || BTreeMap::from([(Rank(0), ()), (Rank(1), ())]);
+        tally.mark_void(ONE, Step(12));
+        tally.add_complete(ONE, Step(12), both());
+        assert_eq!(tally.newest_complete(ONE), None, "a void one is none");
+        tally.add_complete(ONE, Step(10), both());
+        assert_eq!(tally.newest_complete(ONE).map(|(step, _)| step), Some(Step(10)));
+        assert_eq!(tally.attempts.len(), MAX_ATTEMPTS);
     }
 
     #[test]

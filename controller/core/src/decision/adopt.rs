@@ -82,6 +82,7 @@ impl DecisionContext<'_> {
         seals: &[ShardSeal],
         problem: Option<&str>,
     ) {
+        let retains_complete = self.state.has_exact_cases();
         let Some(job) = self.state.jobs.in_generation(name, generation) else {
             return;
         };
@@ -90,8 +91,14 @@ impl DecisionContext<'_> {
         };
         let asked = *asked;
         let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
+        if retains_complete {
+            job.checkpoints.retain_complete_attempts();
+        }
         for seal in seals {
             job.checkpoints.record_late_shard(seal.clone(), &rules);
+        }
+        if retains_complete {
+            job.checkpoints.record_listed_shards(seals);
         }
         let next = job.checkpoints.is_open().then(|| next_of(job, asked)).flatten();
         if let Some(problem) = problem {

@@ -199,6 +199,9 @@ impl DecisionContext<'_> {
             EvidenceBody::Restored { from, .. } => self.rank_restored(name, *rank, *from),
             EvidenceBody::ShardSealed { step, stall_ms, .. } => {
                 job.checkpoints.sealed(*generation, *step, *rank, *stall_ms);
+                if has_exact_cases {
+                    job.checkpoints.note_seal(*generation, *step, evidence.at);
+                }
                 if settles_attempts {
                     job.count_left_out();
                 }
@@ -208,6 +211,7 @@ impl DecisionContext<'_> {
                 let manifest = if job.committable() == Some(*generation) {
                     if has_exact_cases {
                         job.checkpoints.note_save(*generation, seal.step, evidence.at);
+                        job.checkpoints.retain_complete_attempts();
                     }
                     let before = job.checkpoints.open_attempts(*generation);
                     let manifest = job.checkpoints.durable(name, *generation, seal.clone(), &rules);

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rankguard_diagnosis::CallerFact;
 use rankguard_model::{
-    CaseId, CaseState, Entity, Evidence, EvidenceBody, Generation, JobId, Rank, ReasoningEntry, Step,
+    CaseId, CaseState, Entity, Evidence, EvidenceBody, Generation, JobId, Rank, ReasoningEntry, Step, Timestamp,
 };
 
 use super::DecisionContext;
-use crate::TimerKey;
+use crate::{Job, TimerKey};
 use silent_ranks::SilentRank;
 pub use silent_ranks::SilentRanks;
 
@@ -180,7 +180,8 @@ impl DecisionContext<'_> {
         let limit = Duration::from_millis(self.state.policy.hang_ms);
         let due = since.after(limit);
         if due <= self.at {
-            self.restart_hung(name, format!("no rank has made a step since {since}"));
+            let save = save_text(job, self.at).map(|save| format!("; {save}")).unwrap_or_default();
+            self.restart_hung(name, format!("no rank has made a step since {since}{save}"));
         } else {
             let job = name.clone();
             self.state
@@ -300,9 +301,15 @@ impl DecisionContext<'_> {
             job.recover_from(id);
         }
         let why = job.hang.restart_wait_reason(Some(since), hang_ms);
+        let save = save_text(job, at);
+        let why = why.map(|why| save.iter().fold(why, |why, save| format!("{why}; {save}")));
         if let Some(case) = self.state.cases.get_mut(id) {
             for suspect in suspects.iter().take(NAMED) {
                 let text = format!("Rank {} on {} {}.", suspect.rank, suspect.node, suspect.why);
+                case.reasoning.push(ReasoningEntry { at, text });
+            }
+            if let Some(save) = &save {
+                let text = format!("As of {at}, {save}; the ranks may wait for it.");
                 case.reasoning.push(ReasoningEntry { at, text });
             }
             if !merged.tree.is_empty() {
@@ -334,4 +341,10 @@ impl DecisionContext<'_> {
         self.note(case, why.clone());
         self.place(name, case, vec![why]);
     }
+}
+
+/// Describes a save that has been under way for long while the ranks make no step. Its times are recorded since rules 9.
+fn save_text(job: &Job, at: Timestamp) -> Option<String> {
+    let save = job.checkpoints.save_under_way(at)?;
+    Some(save.describe(job.store()?))
 }

@@ -336,10 +336,15 @@ impl DecisionContext<'_> {
 
     /// Advances the phase of a job as far as its conditions are met.
     pub(crate) fn advance(&mut self, name: &JobId) {
+        let at = self.at;
+        let is_exact = self.state.has_exact_cases();
         let completes_waiting = self.state.completes_waiting_jobs();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
+        if is_exact {
+            job.note_ended_ranks(at);
+        }
         match job.phase() {
             JobPhase::Fencing { .. } => {
                 if let Some(port) = job.fenced_port() {

@@ -1,6 +1,7 @@
 //! Phase transitions of a job. The phase changes nowhere else.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rankguard_model::{Generation, NodeId, Rank, RestoreBytes, Step, Timestamp};
 
@@ -12,6 +13,9 @@ use crate::job_activity::JobActivity;
 use crate::rank_notes::RankNotes;
 use crate::restore_report::RestoreReport;
 use crate::step_times::StepTimes;
+
+/// Shortest wait for a store that is reported.
+const STORE_WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// A generation that begins.
 pub(crate) struct GenerationStart {
@@ -121,6 +125,7 @@ impl Job {
         self.answers = PreflightResults::default();
         self.restored = RestoreBytes::default();
         self.restore_report = RestoreReport::default();
+        self.ranks_ended_at = None;
         self.completed.clear();
         self.exits_due.clear();
         self.given_up.clear();
@@ -146,6 +151,30 @@ impl Job {
                 waiting.remove(node);
             }
         }
+    }
+
+    /// Records the time at which all old ranks have ended and the nodes have passed preflight: from then on the job waits for its
+    /// store only.
+    pub(crate) fn note_ended_ranks(&mut self, at: Timestamp) {
+        if let JobPhase::Fencing { waiting, port } = &self.phase
+            && waiting.is_empty()
+            && self.answers.waiting.is_empty()
+            && port.is_some()
+        {
+            self.ranks_ended_at.get_or_insert(at);
+        }
+    }
+
+    /// Returns the time since which the job waits for its store only, between generations and at the launch after them; `None` for
+    /// less than a second.
+    pub(crate) fn store_wait_since(&self, at: Timestamp) -> Option<Timestamp> {
+        let since = self.ranks_ended_at.filter(|_| self.spec.checkpoint.is_some())?;
+        (at.since(since) >= STORE_WAIT_MIN).then_some(since)
+    }
+
+    /// Returns the folder of its checkpoints.
+    pub(crate) fn store(&self) -> Option<&str> {
+        self.spec.checkpoint.as_ref().map(|policy| policy.store.as_str())
     }
 
     /// Waits no longer for a lost node. Its old ranks cannot be fenced; they cannot commit either (RG-3).
