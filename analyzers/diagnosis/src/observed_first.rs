@@ -30,11 +30,13 @@ struct ObservedEnd {
 /// Prefers the end that torchrun observed first to the reports of the other workers about lost connections and closing signals.
 /// Returns true if there is such an end.
 pub(crate) fn prefer(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) -> bool {
-    let names_cause = |other: &CauseCandidate| other.strength > CandidateStrength::Outcome && !reports_loss(other);
-    if !scene.has_local_causes() || ranking.iter().any(names_cause) {
+    if !scene.has_local_causes() && !scene.is_of_logs() {
         return false;
     }
     let Some(end) = observed_end(scene) else { return false };
+    if ranking.iter().any(|other| names_cause(scene, other, end.pid)) {
+        return false;
+    }
     let exit = ProcessExit::Signal(end.signal);
     let (class, _) = exit_class(exit);
     let candidates = ranking.iter_mut();
@@ -61,6 +63,18 @@ pub(crate) fn prefer(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) -
         end.pid, end.local_rank
     ));
     true
+}
+
+/// Returns true if a candidate names a cause: it is no lost peer, no end, and no signal that the launcher sent to another worker.
+fn names_cause(scene: &FailureScene<'_>, candidate: &CauseCandidate, pid: u32) -> bool {
+    if candidate.strength <= CandidateStrength::Outcome || reports_loss(candidate) {
+        return false;
+    }
+    let is_closing = candidate.class.as_str() == classes::EXTERNAL_TERMINATION;
+    candidate.support.iter().any(|index| {
+        let sign = &scene.signs[index];
+        sign.mark().is_none() || sign.is_root_mark() && !(is_closing && is_of_other(scene, index, pid))
+    })
 }
 
 /// Returns true if a candidate is a report of a lost peer.
@@ -100,7 +114,15 @@ fn observed_end(scene: &FailureScene<'_>) -> Option<ObservedEnd> {
 
 /// Returns true if the line of a sign names another process.
 fn is_of_other(scene: &FailureScene<'_>, index: usize, pid: u32) -> bool {
-    let evidence = &scene.signs[index].evidence;
-    let mut of_line = scene.signs.iter().filter(|sign| sign.evidence == *evidence);
-    of_line.any(|sign| sign.pid().is_some_and(|other| other != pid))
+    let sign = &scene.signs[index];
+    let mut of_line = scene.signs.iter().filter(|other| other.evidence == sign.evidence);
+    let named = of_line.find_map(|other| other.pid()).or_else(|| pid_in(&sign.text));
+    named.is_some_and(|named| named != pid)
+}
+
+/// Returns the process that a line of the launcher's table names: `(pid: 5533)`, `received by PID 5533`.
+fn pid_in(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("(pid: ").or_else(|| text.split_once(" by PID "))?;
+    let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
+    digits.parse().ok()
 }

@@ -36,7 +36,7 @@ pub struct JobTime {
     /// Time after the last step of a generation in which its processes ran, milliseconds: a hang, a failure that is not
     /// detected yet, or the end of the program.
     pub idle_ms: i64,
-    /// Time without processes, milliseconds: the job waits for nodes or for the end of old processes.
+    /// Time without processes, milliseconds: the job waits for nodes, for the end of old processes, or for its store.
     pub waiting_ms: i64,
     /// Time of generations that reported no step, milliseconds.
     pub unmeasured_ms: i64,

@@ -475,6 +475,7 @@ impl DecisionContext<'_> {
             return;
         }
         let at = self.at;
+        let is_exact = self.state.has_exact_cases();
         let Some(case) = self.state.cases.get_mut(id) else {
             return;
         };
@@ -492,7 +493,15 @@ impl DecisionContext<'_> {
             [one] => ("Rank", one.clone()),
             [first @ .., last] => ("Ranks", format!("{} and {last}", first.join(", "))),
         };
-        let text = format!("{noun} {list} had ended with exit code 0 before, while other ranks of the generation ran.");
+        let root = case.verdict.root_rank.filter(|_| is_exact);
+        let consequence = if root.is_some_and(|root| job.has_completed(root)) {
+            "; that they lost a peer follows from it"
+        } else {
+            ""
+        };
+        let text = format!(
+            "{noun} {list} had ended with exit code 0 before, while other ranks of the generation ran{consequence}."
+        );
         case.reasoning.push(ReasoningEntry { at, text });
     }
 

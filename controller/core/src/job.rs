@@ -299,6 +299,12 @@ impl Job {
         self.generation_step
     }
 
+    /// Returns the newest step that the ranks of this generation reported: none before they start, although the generation has
+    /// begun.
+    pub(crate) fn step_of_started_ranks(&self) -> Option<Step> {
+        self.generation_step.filter(|_| !self.is_between_generations())
+    }
+
     /// Returns the time at which this generation reported its newest step, or at which it had started.
     pub(crate) fn newest_step_at(&self) -> Option<Timestamp> {
         self.stepped_at.or(self.activity.started())

@@ -68,6 +68,8 @@ impl RestartTimes {
 pub(crate) struct PlannerInput {
     /// Numbers of nodes that the job permits.
     pub(crate) range: NodeRange,
+    /// True if a reason tells the nodes of the job from free ones (since rules 9).
+    pub(crate) names_own_nodes: bool,
     /// Reason for which its checkpoint permits only the size before the failure; absent if it permits any.
     pub(crate) required_size: Option<String>,
     /// Number of nodes before the failure.
@@ -437,7 +439,11 @@ impl PlannerInput {
             ),
             RecoveryKind::SwapSpare | RecoveryKind::Shrink if lost == 0 => "no node has to leave".to_owned(),
             RecoveryKind::Shrink | RecoveryKind::SwapSpare => {
-                format!("the job needs at least {} nodes and {own} can be used", self.range.min)
+                let whose = if self.names_own_nodes { " of its own" } else { "" };
+                format!(
+                    "the job needs at least {} nodes and {own}{whose} can be used",
+                    self.range.min
+                )
             }
             RecoveryKind::Grow if self.before >= self.range.max => "the job had its largest size".to_owned(),
             RecoveryKind::Grow => "no further node is free".to_owned(),

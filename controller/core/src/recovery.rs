@@ -511,10 +511,7 @@ impl DecisionContext<'_> {
             return self.note(Some(id), format!("case {first} awaits the decision about node {node}"));
         }
         if let Some(case) = self.state.cases.get_mut(id) {
-            case.awaits_operator = Some(format!(
-                "node {node} is in use although faulty: {refusal}; `rankguard node cordon {node}` takes it out of use, \
-                 `rankguard node uncordon {node}` accepts it"
-            ));
+            case.awaits_operator = Some(in_use_text(node, refusal));
         }
     }
 
@@ -549,6 +546,39 @@ impl DecisionContext<'_> {
         match self.state.jobs.get(name)?.phase() {
             JobPhase::Stopped { reason } => Some(format!("the job was stopped: {reason}")),
             _ => None,
+        }
+    }
+
+    /// States anew why nodes with a fault are in use, after the number of nodes has changed.
+    pub(crate) fn refresh_cordon_refusals(&mut self) {
+        if !self.state.has_exact_cases() {
+            return;
+        }
+        let refusal = self.state.cordon_budget(self.at).refusal();
+        let refusal = refusal.unwrap_or_else(|| "the cordon budget has room again".to_owned());
+        let faulty = self
+            .state
+            .fleet
+            .iter()
+            .filter(|(_, node)| node.uncordoned_fault.is_some());
+        let faulty: Vec<NodeId> = faulty.map(|(node, _)| node.clone()).collect();
+        for node in faulty {
+            let entry = self.state.fleet.get_mut(&node);
+            let Some(fault) = entry.and_then(|entry| entry.uncordoned_fault.as_mut()) else {
+                continue;
+            };
+            if let Some((reason, _)) = fault.reason.rsplit_once("; ") {
+                fault.reason = format!("{reason}; {refusal}");
+            }
+            let case = fault.case;
+            let waiting = self
+                .state
+                .cases
+                .get_mut(case)
+                .filter(|case| case.awaits_operator.is_some());
+            if let Some(case) = waiting {
+                case.awaits_operator = Some(in_use_text(&node, &refusal));
+            }
         }
     }
 
@@ -637,4 +667,12 @@ impl DecisionContext<'_> {
 fn blamed_text(verdict: &Verdict) -> String {
     let part = verdict.blamed_part.clone();
     part.unwrap_or_else(|| verdict.blamed.to_string())
+}
+
+/// Describes the decision that an operator has to make about a faulty node that is in use.
+fn in_use_text(node: &NodeId, refusal: &str) -> String {
+    format!(
+        "node {node} is in use although faulty: {refusal}; `rankguard node cordon {node}` takes it out of use, \
+         `rankguard node uncordon {node}` accepts it"
+    )
 }

@@ -539,7 +539,7 @@ fn job_view(job: &Job, reason: Option<String>) -> JobView {
         resumed_from: job.resumed_from.clone(),
         passed_over: job.passed_over.clone(),
         step: job.step(),
-        generation_step: job.generation_step(),
+        generation_step: job.step_of_started_ranks(),
         checkpoints: job.checkpoints.committed.clone(),
         // Images of a job without a store, which earlier agents took, are never saved.
         saving: job

@@ -9,6 +9,7 @@ use rankguard_model::{
 };
 
 use crate::cluster::{Cluster, Look, job, node};
+use crate::hang::silent;
 
 const ONE: Generation = Generation(1);
 
@@ -365,4 +366,58 @@ fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_th
     let newest = cluster.state.jobs()[&job()].checkpoints.newest();
     assert_eq!(newest.map(|view| view.step), Some(Step(50)));
     assert_eq!(saving(&cluster), None);
+}
+
+/// A store that does not respond: all ranks have sealed step 50, none of its shards becomes durable, and all wait for the save.
+#[test]
+fn a_hang_in_a_save_names_the_store_and_the_wait_for_it_is_no_end_of_ranks() {
+    let mut cluster = sealed(CheckpointTiers::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..8 {
+        silent(&mut cluster, rank, 50, "checkpoint (_session.py:211)");
+    }
+    cluster.wait(Duration::from_secs(10));
+    let names_save =
+        |text: &str| text.contains("a save of step 50 has been under way since") && text.contains("on rank 0");
+    let case = cluster.cases()[0].clone();
+    let mut reasoning = case.reasoning.iter();
+    assert!(reasoning.any(|entry| names_save(&entry.text)), "{:#?}", case.reasoning);
+    let reason = |cluster: &Cluster| {
+        let view = cluster.state.job_view(&job(), cluster.now).expect("it is known");
+        (view.reason.clone().unwrap_or_default(), view.current_step())
+    };
+    assert!(names_save(&reason(&cluster).0), "{:?}", reason(&cluster));
+    cluster.orders.clear();
+    while cluster.generation() == ONE {
+        cluster.wait(Duration::from_secs(1));
+    }
+    assert_eq!(cluster.generation(), Generation(2));
+    let plan = cluster.state.jobs()[&job()]
+        .plan()
+        .expect("it is planned")
+        .reasons
+        .join("; ");
+    assert!(names_save(&plan), "{plan}");
+
+    let ended_at = cluster.now;
+    cluster.obey();
+    cluster.wait(Duration::from_secs(30));
+    let (text, step) = reason(&cluster);
+    assert!(
+        text.contains(&format!(
+            "its old ranks have ended at {ended_at}; since then the job waits"
+        )),
+        "{text}"
+    );
+    assert_eq!(step, None, "generation 2 has made no step");
+    found(&mut cluster, Vec::new());
+    for (number, from) in asked(&mut cluster) {
+        finished(&mut cluster, number, from);
+    }
+    found(&mut cluster, Vec::new());
+    let case = cluster.cases()[0].clone();
+    assert_eq!(case.delays.fenced_ms, Some(ended_at.millis_since(case.first_at)));
+    let waited = format!("old ranks have ended at {ended_at}; the job waited 30.0 s for its store");
+    let mut actions = case.actions.iter();
+    assert!(actions.any(|entry| entry.text.contains(&waited)), "{:#?}", case.actions);
 }

@@ -12,7 +12,7 @@ use rankguard_model::{
 use crate::cluster::{Cluster, job, node};
 
 /// An agent reports a rank as silent for 31 s, with this stack frame.
-fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
+pub(crate) fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
     silent_in(cluster, rank, step, place, "S");
 }
 

@@ -26,8 +26,12 @@ impl OpenSave {
     pub(crate) fn describe(&self, store: &str) -> String {
         let Self { step, since, rank } = self;
         match rank {
-            Some(rank) => format!("a save of step {step} has been under way since {since} on rank {rank}, into the store {store}"),
-            None => format!("a save of step {step} has been under way since {since}: its commit into the store {store}"),
+            Some(rank) => {
+                format!("a save of step {step} has been under way since {since} on rank {rank}, into the store {store}")
+            }
+            None => {
+                format!("a save of step {step} has been under way since {since}: its commit into the store {store}")
+            }
         }
     }
 }
@@ -51,7 +55,11 @@ impl JobCheckpoints {
         });
         let ((generation, step), since) = sealed.next()?;
         let stored = self.attempts.images(*generation, *step);
-        let mut ranks = self.stall_ms.get(&(*generation, *step)).into_iter().flat_map(|ranks| ranks.keys());
+        let mut ranks = self
+            .stall_ms
+            .get(&(*generation, *step))
+            .into_iter()
+            .flat_map(|ranks| ranks.keys());
         let rank = ranks.find(|rank| stored.is_none_or(|stored| !stored.contains_key(rank)));
         Some(OpenSave {
             step: *step,

@@ -142,6 +142,7 @@ impl DecisionContext<'_> {
         }
         self.settle_uncordoned_fault(node, &format!("an operator removed node {node}"));
         self.close_past_faults_of_node(node, &format!("an operator removed node {node}"));
+        self.refresh_cordon_refusals();
         self.announce(format!("node {node} is forgotten by an operator"));
     }
 }

@@ -35,6 +35,9 @@ impl DecisionContext<'_> {
                 span.to = Some(self.at);
             }
         }
+        if !forgotten.is_empty() {
+            self.refresh_cordon_refusals();
+        }
         let lost = self.state.fleet.iter().filter_map(|(_, node)| node.lost_since);
         if let Some(oldest) = lost.min() {
             // A node that is retained for its job or cordon is checked again after a sixteenth of the limit.

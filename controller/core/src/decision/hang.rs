@@ -180,7 +180,9 @@ impl DecisionContext<'_> {
         let limit = Duration::from_millis(self.state.policy.hang_ms);
         let due = since.after(limit);
         if due <= self.at {
-            let save = save_text(job, self.at).map(|save| format!("; {save}")).unwrap_or_default();
+            let save = save_text(job, self.at)
+                .map(|save| format!("; {save}"))
+                .unwrap_or_default();
             self.restart_hung(name, format!("no rank has made a step since {since}{save}"));
         } else {
             let job = name.clone();

@@ -241,6 +241,7 @@ impl DecisionContext<'_> {
         let time = |kind| restart_times.get(&kind).map_or(0, |time| time.millis);
         let mut planner = PlannerInput {
             range: job.node_range(),
+            names_own_nodes: self.state.has_exact_cases(),
             required_size: job.required_size().map(|size| size.describe()),
             before: count(&job.nodes().len()),
             own: NodeCounts {

@@ -108,10 +108,49 @@ impl Job {
 
     /// Drops every second progress point, so that the whole run remains visible.
     fn halve_progress(&mut self) {
-        let mut keep = false;
-        self.progress.retain(|_| {
-            keep = !keep;
-            keep
-        });
+        self.progress = thinned(&self.progress);
+    }
+}
+
+/// Returns every second point, and the newest of each generation, which bounds the time of its steps. At least a quarter of the
+/// points is dropped.
+fn thinned(points: &[ProgressPoint]) -> Vec<ProgressPoint> {
+    let is_newest = |index: usize| {
+        let next = points.get(index + 1);
+        next.is_none_or(|next| next.generation != points[index].generation)
+    };
+    let generations = (0..points.len()).filter(|index| is_newest(*index)).count();
+    let retains_newest = generations <= points.len() / 4;
+    let retained = |index: &usize| index.is_multiple_of(2) || retains_newest && is_newest(*index);
+    (0..points.len()).filter(retained).map(|index| points[index]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::Generation;
+
+    use super::*;
+
+    fn points(generations: &[u64]) -> Vec<ProgressPoint> {
+        let point = |(second, generation): (usize, &u64)| ProgressPoint {
+            at: Timestamp::from_millis(1_000 * second as i64),
+            generation: Generation(*generation),
+            step: Step(second as u64),
+            loss: None,
+            step_ms: 1.0,
+        };
+        generations.iter().enumerate().map(point).collect()
+    }
+
+    fn steps(points: &[ProgressPoint]) -> Vec<u64> {
+        points.iter().map(|point| point.step.0).collect()
+    }
+
+    #[test]
+    fn thinning_retains_the_newest_point_of_each_generation() {
+        let many = points(&[1, 1, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(steps(&thinned(&many)), [0, 2, 3, 4, 6, 7]);
+        // It drops points however many generations there are.
+        assert_eq!(steps(&thinned(&points(&[1, 2, 3, 4]))), [0, 2]);
     }
 }

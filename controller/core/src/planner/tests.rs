@@ -10,6 +10,7 @@ use super::{ChosenRecovery, NodeCounts, Placement, PlannerChoice, PlannerInput, 
 fn one_of_four_lost() -> PlannerInput {
     PlannerInput {
         range: NodeRange { min: 2, max: 4 },
+        names_own_nodes: true,
         required_size: None,
         before: 4,
         own: NodeCounts { clean: 3, faulty: 0 },
@@ -136,6 +137,7 @@ fn inputs() -> impl Strategy<Value = PlannerInput> {
                     min: min.min(before),
                     max: before.max(min + more),
                 },
+                names_own_nodes: true,
                 required_size: None,
                 before,
                 own: NodeCounts { clean, faulty },

@@ -51,7 +51,7 @@ impl DecisionState {
             state: job.state(),
             reason: self.job_reason(job, at),
             generation: job.generation(),
-            step: job.state().current_step(job.generation_step(), job.step()),
+            step: job.state().current_step(job.step_of_started_ranks(), job.step()),
             furthest_step: job.step(),
             nodes: job.spec.nodes,
             ranks_per_node: job.spec.ranks_per_node,

@@ -171,3 +171,24 @@ fn a_gpu_that_is_lost_after_the_verdict_takes_its_node_out_of_use() {
     let phase = cluster.state.jobs()[&job()].phase();
     assert!(matches!(phase, JobPhase::Pending { .. }), "{phase:?}");
 }
+
+#[test]
+fn a_forgotten_node_is_no_reason_why_a_faulty_node_is_in_use() {
+    for (rules, counts_forgotten) in [(8, true), (RULES, false)] {
+        let mut cluster = beyond_cordon_limit(rules);
+        let waits = |cluster: &Cluster| cluster.cases().iter().find_map(|case| case.awaits_operator.clone());
+        let before = waits(&cluster).expect("an operator must decide");
+        assert!(before.contains("1 node is cordoned"), "{before}");
+        cluster.tell(Event::NodeFellSilent {
+            node: node(3),
+            last_heard: cluster.now,
+        });
+        cluster.tell(Event::NodeForgotten { node: node(3) });
+        let after = waits(&cluster).expect("an operator must decide");
+        assert_eq!(
+            after.contains("1 node is cordoned"),
+            counts_forgotten,
+            "rules {rules}: {after}"
+        );
+    }
+}
