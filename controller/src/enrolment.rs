@@ -90,6 +90,9 @@ const OFF: &str = "enrolment is off at this controller";
 const OFF_HINT: &str = "set enrolment.ca and enrolment.ca_key of the controller, or copy a certificate of `rankguard identity \
                         issue` to the node";
 
+const ISSUER_REVOKED_HINT: &str =
+    "`rankguard identity issue-intermediate` makes another issuer for enrolment.ca of the controller";
+
 impl Enrolment {
     /// Opens the issuer, if it is configured.
     pub(crate) async fn open(
@@ -159,6 +162,10 @@ impl Enrolment {
             .signer
             .as_ref()
             .ok_or_else(|| RefusedEnrolment::new(OFF, OFF_HINT))?;
+        signer
+            .check_issuer()
+            .await
+            .map_err(|why| RefusedEnrolment::new(why, ISSUER_REVOKED_HINT))?;
         let ca = authority_pem(signer).map_err(|why| RefusedEnrolment::new(why, ""))?;
         let now = state.access.clock.now();
         let (ledger, text, name) = (state.access.ledger.clone(), token.clone(), node.clone());
@@ -280,6 +287,7 @@ impl Enrolment {
             state.access.refuse(entry, why.clone()).await;
             return Err(Status::permission_denied(why));
         }
+        signer.check_issuer().await.map_err(Status::failed_precondition)?;
         let ca = authority_pem(signer).map_err(Status::unavailable)?;
         let ticket = state.access.begin(entry).await;
         let ticket = ticket.map_err(|why| Status::unavailable(unrecorded(&why)))?;
@@ -318,6 +326,17 @@ impl Enrolment {
 }
 
 impl EnrolmentSigner {
+    /// Fails if the certificate of the issuer is revoked: every peer would refuse what it signs.
+    async fn check_issuer(&self) -> Result<(), String> {
+        let serial = &self.issuer.fields().serial;
+        if self.identity.is_revoked(serial).await {
+            return Err(format!(
+                "the certificate of the issuer (enrolment.ca, serial number {serial}) is revoked"
+            ));
+        }
+        Ok(())
+    }
+
     fn name(&self, node: &str) -> Result<PeerName, RefusedEnrolment> {
         let name = PeerName::new(self.issuer.fields().name.cluster(), PeerRole::Agent, node);
         name.map_err(|problem| RefusedEnrolment::new(problem.to_string(), ""))

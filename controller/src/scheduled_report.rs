@@ -115,8 +115,8 @@ impl ReportScheduler {
     }
 }
 
-/// Makes a report and returns its message; writes its files unless they exist. Returns none for a period before the first
-/// report and the first record of this controller.
+/// Makes a report that does not exist and returns its message, so that a restart repeats none. Returns none for a period
+/// before the first report and the first record of this controller.
 fn make(
     settings: &ReportSettings,
     due: &DuePeriod,
@@ -135,7 +135,7 @@ fn make(
         due.from,
         due.to
     );
-    write(settings, &due.name, &title, &report).map_err(|problem| {
+    let written = write(settings, &due.name, &title, &report).map_err(|problem| {
         format!(
             "cannot write the report {} into {}: {problem}; it is tried again until it is written: free space there or make the \
              folder writable",
@@ -143,7 +143,7 @@ fn make(
             settings.directory.display()
         )
     })?;
-    Ok(Some(ReportFacts {
+    Ok(written.then(|| ReportFacts {
         until: due.to,
         title,
         lines: fleet::text_lines(&report),
@@ -169,19 +169,21 @@ fn report(due: &DuePeriod, status: &StatusView, cases: &[Case]) -> FleetReport {
     FleetReport::of(&selection, CaseGrouping::Class, Catalogue::builtin())
 }
 
-/// Writes the files of a report that is not whole, and removes the oldest reports.
-fn write(settings: &ReportSettings, name: &str, title: &str, report: &FleetReport) -> io::Result<()> {
+/// Writes the files of a report that is not whole, and removes the oldest reports. Returns true if it has written them.
+fn write(settings: &ReportSettings, name: &str, title: &str, report: &FleetReport) -> io::Result<bool> {
     let folder = &settings.directory;
     fs::create_dir_all(folder)?;
     let [_, _, last] = ENDINGS;
-    if !folder.join(format!("{name}.{last}")).exists() {
+    let is_missing = !folder.join(format!("{name}.{last}")).exists();
+    if is_missing {
         let json = rankguard_report::json_text(report)?;
         let texts = [fleet::html(report, title), fleet::markdown(report, Some(title)), json];
         for (ending, text) in ENDINGS.into_iter().zip(texts) {
             private::replace_file(&folder.join(format!("{name}.{ending}")), text.as_bytes(), FILE_MODE)?;
         }
     }
-    remove_oldest(folder, settings.schedule.period().word(), settings.keep)
+    remove_oldest(folder, settings.schedule.period().word(), settings.keep)?;
+    Ok(is_missing)
 }
 
 /// Returns true if the folder has a report of any period of this length.
@@ -277,7 +279,7 @@ mod tests {
             fs::write(dir.path().join(file), "x").expect("written");
         }
         for day in 0..4 {
-            write(&settings, &due(day).name, "A day", &empty()).expect("written");
+            assert!(write(&settings, &due(day).name, "A day", &empty()).expect("written"));
         }
         let mut files: Vec<String> = fs::read_dir(dir.path())
             .expect("a folder")
@@ -306,14 +308,14 @@ mod tests {
         let settings = settings(dir.path(), 9);
         let html = dir.path().join("day-1970-01-01.html");
         fs::write(&html, "half").expect("written");
-        write(&settings, "day-1970-01-01", "A day", &empty()).expect("written");
+        assert!(write(&settings, "day-1970-01-01", "A day", &empty()).expect("written"));
         assert!(
             fs::read_to_string(&html)
                 .expect("readable")
                 .starts_with("<!DOCTYPE html>")
         );
         fs::write(&html, "of an operator").expect("written");
-        write(&settings, "day-1970-01-01", "A day", &empty()).expect("written");
+        assert!(!write(&settings, "day-1970-01-01", "A day", &empty()).expect("written"));
         assert_eq!(fs::read_to_string(&html).expect("readable"), "of an operator");
     }
 }

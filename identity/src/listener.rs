@@ -241,9 +241,10 @@ impl PeerAuthenticator {
         if let Some(fields) = &fields {
             self.network.refusals().forget_revoked(&fields.name);
         }
-        let (name, serial) = fields.clone().map(|fields| (fields.name, fields.serial)).unzip();
+        let check = secured.get_ref().1.peer_certificates();
+        let check = check.map(|shown| ConnectionCheck::new(identity, shown));
+        let name = fields.as_ref().map(|fields| fields.name.clone());
         let caller = ConnectionPeer::encrypted(peer, name).with_certificate(fields);
-        let check = serial.map(|serial| ConnectionCheck::new(identity, serial));
         Ok(Some(PeerStream::tls(secured.into(), caller, check)))
     }
 

@@ -198,7 +198,7 @@ impl PeerTransport {
         let shown = shown.ok_or_else(|| "it shows no certificate".to_owned());
         let fields = shown.and_then(CertificateFields::of).map_err(failed)?;
         let caller = ConnectionPeer::encrypted(at, Some(fields.name));
-        let check = ConnectionCheck::new(identity, fields.serial);
+        let check = ConnectionCheck::new(identity, secured.get_ref().1.peer_certificates().unwrap_or_default());
         Ok(PeerStream::tls(secured.into(), caller, Some(check)))
     }
 

@@ -182,31 +182,40 @@ impl ClientCertVerifier for UnrevokedVerifier {
     }
 }
 
-/// Check of an open connection: its peer's certificate may be revoked while it lasts.
+/// Check of an open connection: its peer's certificate, or that of its issuer, may be revoked while it lasts.
 #[derive(Debug)]
 pub(crate) struct ConnectionCheck {
     identity: TlsIdentity,
-    serial: CertificateSerial,
+    /// Serial numbers of the certificates that the peer has shown, its own first.
+    serials: Vec<CertificateSerial>,
     /// Reading of the identity's files at which the certificate was last found valid.
     checked: u64,
 }
 
 impl ConnectionCheck {
-    pub(crate) fn new(identity: &TlsIdentity, serial: CertificateSerial) -> Self {
+    /// Creates the check of a connection with a peer that has shown these certificates.
+    pub(crate) fn new(identity: &TlsIdentity, shown: &[CertificateDer<'_>]) -> Self {
+        let serial = |der| CertificateFields::of(der).ok().map(|fields| fields.serial);
         Self {
             identity: identity.clone(),
-            serial,
+            serials: shown.iter().filter_map(serial).collect(),
             // The handshake may have used an older list.
             checked: 0,
         }
     }
 
-    /// Fails once the certificate of the peer is revoked.
+    /// Fails once the certificate of the peer, or that of its issuer, is revoked.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let reading = self.identity.reading();
         if reading != self.checked {
-            if self.identity.revoked().contains_key(&self.serial) {
-                let what = format!("the certificate of the peer (serial number {}) is revoked", self.serial);
+            let revoked = self.identity.revoked();
+            let found = self.serials.iter().position(|serial| revoked.contains_key(serial));
+            if let Some(place) = found {
+                let whose = if place == 0 { "the peer" } else { "the peer's issuer" };
+                let what = format!(
+                    "the certificate of {whose} (serial number {}) is revoked",
+                    self.serials[place]
+                );
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }
             self.checked = reading;

@@ -428,6 +428,30 @@ fn renew(files: &IdentityFiles, issuer: &CertificateIssuer, name: &PeerName) {
     files.store_certificate(&signed.chain).unwrap();
 }
 
+/// The certificates that the issuer has signed are refused with it, in open connections too.
+#[tokio::test]
+async fn the_revocation_of_an_issuer_ends_open_connections() {
+    let site = Site::new("prod");
+    site.authority.revoke(&[]).unwrap();
+    let issuer = issuer(&site);
+    let agent = issued(&site, &issuer, &name(PeerRole::Agent, "n1"));
+    let server = watching(&site, site.files(PeerRole::Controller, ""));
+    let (mut listener, address) = listen(&server, AlpnProtocol::grpc()).await;
+    let agent = PeerTransport::with(TlsIdentity::new(agent));
+    let (dialled, accepted) = tokio::join!(dial(&agent, &address, ExpectedPeer::Controller), listener.next());
+    let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+    dialled.write_all(b"a").await.unwrap();
+    dialled.flush().await.unwrap();
+    assert_eq!(accepted.read_u8().await.unwrap(), b'a');
+
+    site.authority.revoke(&[issuer.fields().serial.clone()]).unwrap();
+    server.reload();
+    dialled.write_all(b"b").await.unwrap();
+    dialled.flush().await.unwrap();
+    let refusal = accepted.read_u8().await.unwrap_err();
+    assert!(refusal.to_string().contains("issuer"), "{refusal}");
+}
+
 /// RG-13: the key of an issuer makes agents, and neither operators nor controllers.
 #[tokio::test]
 async fn a_certificate_of_an_issuer_is_accepted_for_an_agent_only() {

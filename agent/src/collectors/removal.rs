@@ -1,8 +1,8 @@
 //! Notices that this machine is about to be taken away: a spot instance that ends, a host that is serviced.
 //!
 //! They come from the metadata service of the cloud, and from a file that any program of the node may create: a trap of
-//! a batch script, a handler of the scheduler. A notice is reported once, and its withdrawal too. A notice for a time
-//! further away than [`RemovalSettings::lead`] is announced and reported when its time comes.
+//! a batch script, a handler of the scheduler. A notice is reported once, and its withdrawal too. Maintenance that
+//! is further away than [`RemovalSettings::lead`] is announced and reported when its time comes.
 //!
 //! A metadata service that does not answer is a gap, once until it answers again.
 
@@ -23,7 +23,7 @@ use crate::stop_flag::StopFlag;
 use clouds::CloudNotices;
 use notice::{RemovalNotice, file_notice};
 
-/// Signature of a notice for a time that is further away than the lead.
+/// Signature of a notice of maintenance that is further away than the lead.
 const ANNOUNCED: &str = "agent.removal-announced";
 
 /// Collector of removal notices.
@@ -105,7 +105,9 @@ impl ReportedNotices {
             self.problems[place] = problem;
         }
         let horizon = clock::now().after(lead);
-        let is_soon = |notice: &&RemovalNotice| notice.at.is_none_or(|at| at <= horizon);
+        // What is preempted goes within minutes; only maintenance is planned for later.
+        let is_planned = |notice: &RemovalNotice| notice.class == classes::MAINTENANCE;
+        let is_soon = |notice: &&RemovalNotice| !is_planned(notice) || notice.at.is_none_or(|at| at <= horizon);
         let (soon, later): (Vec<_>, Vec<_>) = self.newest.iter().flatten().partition(is_soon);
         let first = |notices: Vec<&RemovalNotice>| notices.into_iter().min_by_key(|notice| notice.at).cloned();
         let (active, announced) = (first(soon), first(later));

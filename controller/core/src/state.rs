@@ -410,6 +410,9 @@ impl DecisionState {
     /// Returns true if the preflight of a growth is made while the ranks work on, and standby processes wait on a spare node
     /// (since rules 9; before, ranks waited for the preflight, and processes were prepared for growth only).
     pub(crate) fn prepares_ahead(&self) -> bool {
+        self.rules >= 9
+    }
+
     /// Returns true if a finished job names the errors that its ranks printed before their exit with code 0 (since rules 9).
     pub(crate) fn notes_unreported_failures(&self) -> bool {
         self.rules >= 9

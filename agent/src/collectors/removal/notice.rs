@@ -1,7 +1,8 @@
 //! Removal notice, and the file that may give one.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rankguard_faults::classes;
@@ -43,10 +44,23 @@ pub(super) fn one_line(text: &str) -> String {
     printable.take(REASON_MAX).collect::<String>().trim().to_owned()
 }
 
+/// Opens a regular file. A pipe or a device could block the reader for good.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
+}
+
 /// Reads a notice file: its existence is the notice, and its first line the cause.
 pub(super) fn file_notice(path: &Path) -> SourceResult {
     let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut text));
+    let read = open_regular(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut text));
     match read {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(problem) => Err(format!("{}: {problem}", path.display())),

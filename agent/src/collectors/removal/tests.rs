@@ -39,12 +39,24 @@ fn a_source_that_fails_is_a_gap_once_and_ends_no_notice() {
 #[test]
 fn a_removal_in_the_far_future_is_announced_and_reported_when_it_is_near() {
     let mut reported = ReportedNotices::default();
-    let far = notice(86_400);
+    let far = RemovalNotice {
+        class: classes::MAINTENANCE,
+        ..notice(86_400)
+    };
     let next = |reported: &mut ReportedNotices, lead| reported.next(lead, None, Some(Ok(Some(far.clone()))));
     assert_eq!(next(&mut reported, LEAD), [NoticeReport::Announced(far.clone())]);
     assert_eq!(next(&mut reported, LEAD), []);
     let near = next(&mut reported, Duration::from_secs(90_000));
     assert_eq!(near, [NoticeReport::Active(far.clone())]);
+}
+
+/// However short the lead is: it is for planned maintenance.
+#[test]
+fn a_spot_machine_is_left_at_once() {
+    let mut reported = ReportedNotices::default();
+    let spot = notice(120);
+    let reports = reported.next(Duration::from_secs(60), None, Some(Ok(Some(spot.clone()))));
+    assert_eq!(reports, [NoticeReport::Active(spot)]);
 }
 
 #[test]
@@ -68,6 +80,14 @@ fn a_file_gives_its_first_line_as_the_cause() {
     std::fs::write(&path, "").expect("written");
     let found = file_notice(&path).expect("readable").expect("a notice");
     assert!(found.reason.contains("notice exists"), "{}", found.reason);
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo")
+        .arg(&pipe)
+        .status()
+        .expect("it runs");
+    assert!(made.success());
+    let problem = file_notice(&pipe).expect_err("a pipe");
+    assert!(problem.contains("no regular file"), "{problem}");
     let problem = file_notice(folder.path()).expect_err("a folder");
     assert!(problem.contains(folder.path().to_str().expect("a text")), "{problem}");
 }
