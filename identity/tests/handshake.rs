@@ -434,7 +434,7 @@ async fn the_revocation_of_an_issuer_ends_open_connections() {
     let site = Site::new("prod");
     site.authority.revoke(&[]).unwrap();
     let issuer = issuer(&site);
-    let agent = issued(&site, &issuer, &name(PeerRole::Agent, "n1"));
+    let agent = issued(&site, &issuer, &PeerName::new("prod", PeerRole::Agent, "n1").unwrap());
     let server = watching(&site, site.files(PeerRole::Controller, ""));
     let (mut listener, address) = listen(&server, AlpnProtocol::grpc()).await;
     let agent = PeerTransport::with(TlsIdentity::new(agent));
