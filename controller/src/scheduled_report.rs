@@ -103,6 +103,11 @@ impl ReportScheduler {
         if let Some(message) = made {
             info!(report = name, "report of the fleet made");
             self.message.set(message);
+        } else {
+            info!(
+                report = name,
+                "report of the fleet not due: it exists, or there is nothing to report"
+            );
         }
         *done = Some(name);
         Ok(())
