@@ -36,7 +36,7 @@ fn words(list: &str) -> Result<Vec<&str>, String> {
     Ok(words)
 }
 
-/// Adds the names of a word, whose first range is expanded before the others.
+/// Adds the names of a word; its first range is expanded before the others.
 fn expand_word(word: &str, names: &mut BTreeSet<String>) -> Result<(), String> {
     let too_many = || format!("{word:?} names more than {NODES_MAX} nodes");
     let Some((before, rest)) = word.split_once('[') else {

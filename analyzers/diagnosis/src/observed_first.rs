@@ -1,6 +1,6 @@
 //! First end of a worker that torchrun observed, and what its other workers report because of it.
 //!
-//! torchrun logs `failed (exitcode: E) local_rank: L (pid: P)` about the worker of its node whose end it observed first, sends
+//! torchrun logs `failed (exitcode: E) local_rank: L (pid: P)` about the first worker of its node that it saw end, sends
 //! SIGTERM to the others ("closing signal"), and lists all of them afterwards. Those that lost the connection to the first may
 //! report it before torchrun does. A signal that no program sends itself, such as SIGKILL, is no consequence of a lost connection.
 

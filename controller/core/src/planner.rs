@@ -68,7 +68,7 @@ impl RestartTimes {
 pub(crate) struct PlannerInput {
     /// Numbers of nodes that the job permits.
     pub(crate) range: NodeRange,
-    /// True if a reason tells the nodes of the job from free ones (since rules 9).
+    /// True if a reason counts the nodes of the job apart from free ones (since rules 9).
     pub(crate) names_own_nodes: bool,
     /// Reason for which its checkpoint permits only the size before the failure; absent if it permits any.
     pub(crate) required_size: Option<String>,

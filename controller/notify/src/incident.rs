@@ -108,7 +108,7 @@ pub struct Incident {
     pub command: String,
     /// True if the incident rests on an injection or a simulation.
     pub is_drill: bool,
-    /// Names of the receivers that get it, whatever they select otherwise; empty: those that select it.
+    /// Names of its only receivers, without regard to their own selection; empty: every receiver that selects it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only_to: Vec<String>,
 }

@@ -101,8 +101,8 @@ impl<S> AttemptTracker<S> {
         true
     }
 
-    /// Retains the newest whole attempt of each kind until it is committed, however many incomplete ones follow: a rank
-    /// whose peer has ended may save many steps that never become whole.
+    /// Retains the newest whole attempt of each kind until it is committed, however many incomplete ones follow: after
+    /// the end of a peer, a rank may save many steps that never become whole.
     pub fn retain_complete(&mut self) {
         self.retains_complete = true;
     }
